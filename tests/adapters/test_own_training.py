@@ -357,3 +357,111 @@ def test_an_attack_that_does_not_apply_is_refused_before_anything_is_trained(par
             prior=prior,
             secrets=secrets,
         )
+
+
+def hides(where):
+    """Training with private noise on every weight, which leaves something of the records elsewhere in the net."""
+
+    def train(net, x, y, seed):
+        noisy(net, x, y, seed)
+        where(net, x.flatten(1))
+        return net
+
+    return train
+
+
+def add_buffer(net, x):
+    net.register_buffer("deviations", x.std(0))
+    net.register_buffer("centre", x.mean(0))
+
+
+def fill_buffer(net, x):
+    net.centre = x.sum(0)
+
+
+def add_records(net, x):
+    net[1].register_buffer("memory", x.clone())
+
+
+def add_complex(net, x):
+    net.waves = nn.Parameter(torch.complex(x.mean(0), x.std(0)))
+
+
+def add_attribute(net, x):
+    net[1].drift = {"centre": x.mean(0).numpy(), "rows": len(x)}
+
+
+def add_extremes(net, x):
+    net.register_buffer("limits", torch.stack([x.amin(0), x.amax(0)]))
+
+
+def add_momentum(net, x):
+    net.register_buffer("running_mean", 0.1 * x.mean(0))
+
+
+HIDDEN = [add_buffer, fill_buffer, add_records, add_complex, add_attribute, add_extremes, add_momentum]
+
+
+def empty_buffer():
+    net = lw.nets.mlp(64, 6, 3)
+    net.register_buffer("centre", None)
+    return net
+
+
+@pytest.mark.parametrize("where", HIDDEN)
+def test_what_training_leaves_in_the_net_is_released_with_it(parts, where):
+    """All of these once were graded "not found": what the net did not hold before training was ignored."""
+    known, prior, secrets = parts
+    audit = lw.audit(
+        empty_buffer(),
+        trainer=lw.OwnTraining(hides(where)),
+        threat=lw.Informed(known),
+        attack=lw.KernelRidge(shadows=20),
+        prior=prior,
+        secrets=secrets,
+        games=8,
+    )
+    assert lw.Policy(max_grade="better than chance").breaches(audit)
+    assert any("secret row" in reason or "rows" in reason or "reveal" in reason for reason in audit.unanswered)
+
+
+def test_settings_and_random_arrays_that_training_leaves_are_no_records(parts):
+    def others(net, x):
+        net.sizes, net.rates, net.name = [64, 6, 3], [0.1, 0.01], "second run"
+        net.register_buffer("directions", torch.randn(5, 64))
+        net.register_buffer("offset", torch.rand(64))
+
+    known, prior, secrets = parts
+    audit = lw.audit(
+        empty_buffer(),
+        trainer=lw.OwnTraining(hides(others)),
+        threat=lw.Informed(known),
+        attack=lw.KernelRidge(shadows=20),
+        prior=prior,
+        secrets=secrets,
+        games=8,
+    )
+    assert not any("reveal" in reason or "holds" in reason for reason in audit.unanswered)
+    assert not audit.grade.leaks
+
+
+def test_what_training_leaves_and_no_attack_reads_is_refused(cohort):
+    def report(net, x):
+        net.report = str(x[:2].tolist())
+
+    with pytest.raises(ValueError, match="left a text of more than 64 characters in the net's report"):
+        lw.OwnTraining(hides(report))(NET, cohort, seed=0)
+
+    def history(net, x):
+        net.losses = [0.5] * int(torch.randint(2, 9, ()))
+
+    with pytest.raises(ValueError, match="differ in the shape of losses"):
+        lw.OwnTraining(hides(history))(NET, cohort, seed=0)
+
+
+@pytest.mark.parametrize("where", [add_records, add_attribute, add_complex])
+def test_a_net_that_holds_its_records_beside_its_weights_gives_them_all(parts, where):
+    table, train = parts[0], hides(where)
+    net = train(lw.nets.mlp(64, 6, 3), table.x, table.y, 0)
+    audit = lw.audit(net, (table.x, table.y), trainer=lw.OwnTraining(train))
+    assert audit.findings[0].rebuilt.all()

@@ -32,6 +32,8 @@ from lostwax.trainers.refusals import check_takes
 NEGLIGIBLE = 1e-4  # of one record's effect on the weights
 HELD_OUT = 0.1  # of the effect of a record elsewhere: one that changes the weights less is held out
 PIECES = 4  # per process, so that no process waits long for another
+SHORT = 64  # characters of a text that is a setting
+VALUES = (Tensor, np.ndarray, list, tuple, set, Mapping, str, bytes)  # attributes of modules that are looked into
 Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, Tensor]]
 
 
@@ -42,9 +44,10 @@ class OwnTraining:
 
     It is called once per model, with a fresh copy of the net and the records; the secret record comes last, or at
     `place`. An audit puts it elsewhere if it has no effect at the end. The function may do anything (batch norm,
-    dropout, early stopping), but is far slower than the built-in trainers. Buffers such as the running averages of
-    batch norm are part of the release; parameters that the net freezes (requires_grad=False) are not, and the function
-    must leave them as they are.
+    dropout, early stopping), but is far slower than the built-in trainers. Everything that the returned net holds is
+    part of the release: buffers such as the running averages of batch norm, those that training adds or fills, and
+    numbers in attributes of its modules. Parameters that the net freezes (requires_grad=False) are not, and the
+    function must leave them as they are. A state_dict that is returned is all that is released.
 
     Random draws should derive from `seed`; the global generators of torch, numpy and random are seeded with it. Without
     a `seed` every model gets its own, which the adversary does not know; with one, all get that, and the adversary
@@ -95,7 +98,7 @@ class OwnTraining:
         models = [model for part in self._parts(net, cohort, seed) for model in part]
         if len(models) > 1 and int(cohort.index[0]) == 0:
             _check_same(models[0], self._some(net, cohort[:1], seed)[0])
-        return Release({name: torch.stack([model[name] for model in models]) for name in models[0]})  # (m, ...)
+        return Release.together([Release({name: value[None] for name, value in model.items()}) for model in models])
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """Deterministic if its seed and its start are known."""
@@ -296,6 +299,7 @@ class _Pattern(NamedTuple):
     wanted: Mapping[str, Tensor]
     frozen: Mapping[str, Tensor]
     devices: frozenset[torch.device]  # of all parameters and buffers
+    texts: Mapping[str, str]  # in attributes of its modules, before training
 
     @classmethod
     def of(cls, net: nn.Module) -> _Pattern:
@@ -305,14 +309,24 @@ class _Pattern(NamedTuple):
             still = set()
         wanted = {name: value for name, value in held.items() if name not in still}
         devices = frozenset(value.device for value in chain(net.parameters(), net.buffers()))
-        return cls(wanted, {name: value for name, value in held.items() if name in still}, devices)
+        frozen = {name: value for name, value in held.items() if name in still}
+        return cls(wanted, frozen, devices, attribute_texts(net))
 
     def read(self, trained: Any, number: int, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The weights that the function returned, checked against the net."""
         refusal = f"OwnTraining: the function, for model {number}, "
         if trained is None:
             raise TypeError(refusal + "returned None. End it with `return net`.")
-        state = unwrapped(trained).state_dict() if isinstance(trained, nn.Module) else trained
+        attributes: dict[str, Tensor] = {}
+        if isinstance(trained, nn.Module):
+            trained = unwrapped(trained)
+            attributes = attribute_numbers(trained)
+            if texts := [name for name, text in attribute_texts(trained).items() if self.texts.get(name) != text]:
+                raise ValueError(
+                    refusal + f"left a text of more than {SHORT} characters in the net's {texts[0]}, which is released "
+                    "with it, and no attack reads it. Remove it before the net is returned."
+                )
+        state = trained.state_dict() if isinstance(trained, nn.Module) else trained
         if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError(refusal + f"returned {type(trained).__name__}. Return the net, or its state_dict.")
         state = state if state.keys() >= self.wanted.keys() else without_prefix(state)
@@ -333,12 +347,69 @@ class _Pattern(NamedTuple):
                     refusal + f"changed {name}, which the net freezes (requires_grad=False). Set requires_grad=True "
                     "for all that it trains before the audit: other parameters are not attacked."
                 )
-        return {name: _published(state[name], value.dtype) for name, value in self.wanted.items()}
+        weights = {name: _published(state[name], value.dtype) for name, value in self.wanted.items()}
+        like = next(iter(weights.values()), torch.empty(0))
+        added = {name: value for name, value in state.items() if name not in weights and name not in self.frozen}
+        added = {name: as_real(value) for name, value in added.items() if is_released(value) or value.is_complex()}
+        for name, value in {**added, **attributes}.items():
+            if not _finite(value):
+                raise ValueError(refusal + f"left NaN or infinite values in {name}, which is released with the net.")
+            weights[name] = value.detach().to(like, copy=True)
+        return weights
 
 
 def is_released(value: Tensor) -> bool:
     """Whether an entry of a state_dict is attacked: all but single whole numbers, such as batch norm's step counter."""
     return value.is_floating_point() or (value.dim() > 0 and not value.is_quantized and not value.is_complex())
+
+
+def attribute_numbers(net: nn.Module) -> dict[str, Tensor]:
+    """Arrays, and lists or mappings of numbers, in attributes of a net's modules, which `state_dict` leaves out.
+
+    Single numbers and lists of whole numbers are settings.
+    """
+    from lostwax.adapters.sklearn.contents import contents  # which imports this file
+
+    found = {}
+    for path, value in _attributes(net):
+        for place, numbers in contents({"": value}).numbers.items():
+            is_array = isinstance(value, Tensor | np.ndarray)
+            if numbers.size > 1 and (is_array or (numbers != np.rint(numbers)).any()):
+                found[f"{path}{place}"] = torch.from_numpy(numbers)
+    return found
+
+
+def released_state(net: nn.Module) -> dict[str, Tensor]:
+    """All numbers that a net holds: its state_dict, complex numbers as two, and those in attributes of its modules."""
+    state = {name: as_real(value) for name, value in net.state_dict().items() if isinstance(value, Tensor)}
+    return {**state, **attribute_numbers(net)}
+
+
+def attribute_texts(net: nn.Module) -> dict[str, str]:
+    """Fingerprints of long texts and bytes in attributes of a net's modules."""
+    from lostwax.adapters.sklearn.contents import Walked, fingerprint
+
+    long = (
+        (f"{path}{place}", text)
+        for path, value in _attributes(net)
+        for place, text in Walked({"": value})
+        if isinstance(text, str | bytes) and len(text) > SHORT
+    )
+    return {name: str(fingerprint(text.encode() if isinstance(text, str) else text)) for name, text in long}
+
+
+def _attributes(net: nn.Module) -> Iterator[tuple[str, Any]]:
+    """By path, the attributes of a net's modules that are values, not objects."""
+    internal = vars(nn.Module()).keys()
+    for path, module in net.named_modules():
+        for name, value in vars(module).items():
+            if name not in internal and isinstance(value, VALUES):
+                yield f"{path}.{name}".removeprefix("."), value
+
+
+def as_real(value: Tensor) -> Tensor:
+    """Complex numbers as two arrays of real ones."""
+    return torch.stack([value.real, value.imag]) if value.is_complex() else value
 
 
 def _finite(value: Tensor) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.inputs import check_finite
 from lostwax.adapters.sklearn.same_data import check_same_data
+from lostwax.adapters.sklearn.scan import Scanned, scan
 from lostwax.adapters.torch_samplers import BallsInBinsSampler as BallsInBinsSampler
 from lostwax.adapters.torch_samplers import PoissonSampler as PoissonSampler
 from lostwax.games import Fitted, Records
@@ -25,6 +27,16 @@ def check_finite_net(net: nn.Module) -> None:
     for name, value in net.state_dict().items():
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             check_finite(name, value)
+
+
+def scan_net(state: Mapping[str, Tensor], records: Tensor) -> Scanned:
+    """Which arrays of a net hold its training records (n, ...), their sums or their extremes, found by value."""
+    x = records.detach().flatten(1).double().cpu()
+    arrays = {}
+    for name, value in state.items():
+        whole = value.dim() > 2 and value.numel() % x.shape[1] == 0
+        arrays[name] = value.detach().cpu().reshape(-1, x.shape[1]) if whole else value
+    return scan(arrays, x, None, torch.ones(len(x), dtype=torch.float64))
 
 
 def taken_by(net: nn.Module) -> torch.dtype:

@@ -10,11 +10,13 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any
 
+import torch
 from torch import nn
 
 from lostwax.adapters import sklearn, statsmodels
 from lostwax.adapters import torch as torch_linear
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
+from lostwax.adapters.own_training import released_state
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
 from lostwax.adapters.slips import check_data
 from lostwax.adapters.wrappers import unwrapped
@@ -27,7 +29,7 @@ from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import audit_table
 from lostwax.audits.whole_tables import audit_whole_table
-from lostwax.games import Access, ReleasedTable
+from lostwax.games import Access, Fitted, Records, ReleasedTable
 from lostwax.games.facts import trainer_facts
 from lostwax.grades import Grade
 from lostwax.progress import progress
@@ -71,7 +73,8 @@ def audit_model(
     if not in_steps and not own:
         release = ReleasedTable.of(torch_linear.read(model, data, trainer))
         check_games(settings.games, len(release.table), "the rows of the table")
-        return audit_table(release, settings, _shape(data))
+        beside, audit = _beside_weights(model, release.table, settings), audit_table(release, settings, _shape(data))
+        return audit if beside is None else worse_of(beside, audit, ())
     trainer = trainer if own else as_descent(trainer)
     check_tokens(model, data)
     table = torch_linear.read_table(data, torch_linear.taken_by(model) if own else trainer.computes_in(model))
@@ -81,7 +84,31 @@ def audit_model(
     if isinstance(attack, list | tuple) and not hasattr(attack, "prepare"):
         raise TypeError("audit: expected one attack with data: several are compared on a way of training. Name one.")
     check_minutes(settings.max_minutes, attack)
-    return audit_released(model, table, settings, trainer=trainer, attack=attack)
+    beside = _beside_weights(model, table, settings)
+    if beside is not None and beside.grade.severe:
+        return beside
+    audit = audit_released(model, table, settings, trainer=trainer, attack=attack)
+    return audit if beside is None else worse_of(beside, audit, ())
+
+
+def _beside_weights(net: nn.Module, table: Records, settings: Settings) -> Audit | None:
+    """The audit of records, sums and extremes that a net holds as such, in buffers or attributes; None without any."""
+    found = torch_linear.scan_net(released_state(net), table.inputs)
+    if not (found.sums or found.extremes or found.stored) or table.inputs is not table.x:
+        return None
+    rows = Records(table.x.flatten(1).double().cpu(), table.y.cpu())
+    fitted = Fitted(
+        f"{type(net).__name__} with these weights",
+        rows,
+        torch.ones(len(rows), dtype=torch.float64),
+        None,
+        found.sums,
+        found.extremes,
+        found.stored,
+        notes=found.notes,
+    )
+    shape = tuple(table.x.shape[1:]) if table.x.dim() > 2 else None
+    return audit_table(ReleasedTable.of(fitted), settings, shape)
 
 
 def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: Any, access: Access | None) -> Audit:

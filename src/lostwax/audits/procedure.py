@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lostwax.access import Weights
+from lostwax.adapters.torch import scan_net
 from lostwax.audits import given
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.ceiling import ceiling_of, check_under, privacy_of
@@ -37,7 +38,7 @@ from lostwax.audits.play import Played, Settings, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.defences import in_words, undefended
 from lostwax.games import Access, Attack, Cohort, Guess, Knowledge, Loss, Metric, Records, Release, Threat, Trainer
-from lostwax.games.facts import trainer_facts
+from lostwax.games.facts import access_facts, trainer_facts
 from lostwax.games.judges import judge_of
 from lostwax.inits import StartsFrom, trainable
 from lostwax.learning.costs import Rate
@@ -50,6 +51,7 @@ from lostwax.trainers.stacked import Architecture
 LOOKED_AT, RECORDS = 16, 1_024  # victims, and known records of each, whose training loss is computed
 WORSE = 0.5  # of the loss of the best constant prediction: victims that are worse by this, and than at the start
 NAMED = 5  # tensors that a note names
+SCANNED_VICTIMS = 3  # whose arrays are compared with their training sets
 MINUTES = 10.0  # where no attack is named, no limit given, and models are trained one by one
 
 
@@ -142,6 +144,7 @@ def audit_procedure(
         ),
         unanswered=(
             *_not_learnt(knowledge, cohort, game.release, settings.seed),
+            *_stored_records(knowledge, cohort, game.release),
             *dealt.copies,
             *dealt.support.unanswered,
             *tried.unanswered,
@@ -377,6 +380,21 @@ def _several(victims: int, each: int) -> tuple[str, ...]:
         "not independent. Intervals of shares count victims; those of true positives at a false-positive rate assume "
         "independent guesses, and are too narrow.",
     )
+
+
+def _stored_records(knowledge: Knowledge, cohort: Cohort, release: Release) -> tuple[str, ...]:
+    """Arrays in which a training function leaves records, their sums or their extremes, as sentences.
+
+    They are looked for by value, as in a fitted table. The attacks see them among the weights, but do not solve for
+    them: a record follows from a sum and all other records.
+    """
+    if not knowledge.facts.trainer.one_by_one or not access_facts(knowledge.access).all_weights:
+        return ()
+    said = []
+    for victim in range(min(SCANNED_VICTIMS, len(cohort))):
+        records = torch.cat([cohort.shared.inputs, cohort.own.inputs[victim]])
+        said.append(scan_net(release[victim], records).notes)
+    return tuple(note for note in said[0] if all(note in notes for notes in said))
 
 
 def _not_learnt(knowledge: Knowledge, cohort: Cohort, release: Release, seed: int) -> tuple[str, ...]:

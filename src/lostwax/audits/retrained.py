@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lostwax.adapters.own_training import as_real, released_state
 from lostwax.audits.choice import available_bytes, in_bytes
 from lostwax.games import Cohort, Records, Release, Trainer
 from lostwax.games.facts import trainer_facts
@@ -99,10 +100,16 @@ def retrained(net: nn.Module, table: Records, trainer: Trainer, rows: Tensor, se
             f"{len(effects)} records is replaced by the mean record, so there is nothing to attack. Check that the "
             "net is trained on x and y, and that no rounding hides single records."
         )
-    state = net.state_dict()
+    state = released_state(net)
+    if added := [name for name in runs.first.params if name not in state]:
+        raise ValueError(
+            f"audit: {kind} leaves {added[0]} in the net, which the net that was passed does not hold. Pass the net as "
+            "training returns it."
+        )
     released = Release({name: state[name].detach().to(value).unsqueeze(0) for name, value in runs.first[0].items()})
     miss = float((again - _ends(released)[0]).norm())
-    way = _over(miss, float((again - _flat({name: start[name] for name in released.params})).norm()))
+    before = {name: as_real(start[name]) if name in start else torch.zeros_like(state[name]) for name in runs.first[0]}
+    way = _over(miss, float((again - _flat(before)).norm()))
     elsewhere = (
         f" Training may have to start from other weights than the released ones: {NAME_THE_START}" if by_itself else ""
     )

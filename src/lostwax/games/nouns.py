@@ -175,7 +175,17 @@ class Guess:
 
 
 def _join(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    for part in parts:
+        if differ := [name for name in {**parts[0], **part} if _shape(part, name) != _shape(parts[0], name)]:
+            raise ValueError(
+                f"Release: models differ in the shape of {differ[0]}, so that they cannot be compared. If training "
+                "leaves a history or a part of the records in the net, remove it before the net is returned."
+            )
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _shape(params: Mapping[str, Tensor], name: str) -> tuple[int, ...] | None:
+    return tuple(params[name].shape[1:]) if name in params else None
 
 
 # Published steps are recomputed from the training set on demand. The training set is kept here under a number, and the

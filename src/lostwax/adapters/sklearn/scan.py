@@ -17,7 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.adapters.sklearn.training_rows import TrainingRows, equal, hidden_rows, on_other_scales, plain
+from lostwax.adapters.sklearn.training_rows import (
+    TrainingRows,
+    as_labels,
+    equal,
+    groupings,
+    hidden_rows,
+    on_other_scales,
+    plain,
+    precision,
+)
 from lostwax.adapters.sklearn.walk import Array, Holder, Walk
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.games import Extremes, Stored, Sums
@@ -27,6 +36,7 @@ CHOSEN = 10.0  # ... for rows beside an array of their numbers
 LABELLED = 10.0  # ... for labels beside rows that are stored
 ENOUGH = 5  # rows: fewer are on a line by accident
 MOST_COMBINED, MOST_FITTED = 1_000, 100  # rows of an array that are combined; by weights that are not held
+FEW_ROWS = 32  # of an array, each of which may be a mean, a minimum or a maximum
 SPARE = 2  # columns that must agree beyond those that the weights of a combination are fitted to
 MOST_PLACES = 3  # that are named one by one
 NEARLY = 0.05  # relative to the difference of another sample of the same size: fitted on almost this table
@@ -221,7 +231,7 @@ class _Found:
         # Where the row numbers `at` are not certain, equal rows with several labels are no evidence.
         one_label = np.ones(len(rows), dtype=np.bool_) if certain else self.table.one_label(rows)
         for name, array in arrays.items():
-            for labels, by_class in _as_labels(name, array, len(rows), self.table):
+            for labels, by_class in as_labels(name, array, len(rows), self.table):
                 theirs = y[at].astype(labels.dtype)[one_label]
                 if len(theirs) == 0 or not equal(labels[one_label], theirs):
                     continue
@@ -237,12 +247,14 @@ class _Found:
         table, k = self.table, len(rows)
         if table.holes:
             return False
-        if k == 1 and self._read_sums(path, rows, np.zeros(table.n, dtype=np.int64), by_label=False):
+        everyone = np.zeros(table.n, dtype=np.int64)
+        several = rows if k <= FEW_ROWS else rows[:0]  # such as the lines of `describe`
+        if any(self._read_sums(path, row[None], everyone, by_label=False) for row in several):
             return True
         by_label = k == table.classes > 1
         if by_label and table.y is not None and self._read_sums(path, rows, table.y, by_label=True):
             return True
-        if not stored and any(self._read_groups(path, rows, group) for group in _groupings(arrays, k, table.n)):
+        if not stored and any(self._read_groups(path, rows, group) for group in groupings(arrays, k, table.n)):
             return True
         if by_label:
             self._check_classes(path, rows, arrays)
@@ -271,19 +283,19 @@ class _Found:
     def _read_combined(self, path: str, rows: Array, arrays: Mapping[str, Array]) -> None:
         """Sums over all rows that a combination of rows of an array gives, such as weights_ @ means_ of a mixture.
 
-        Weights are all one, or stand in an array beside it; a scale and an offset may be added (the prior of a topic
-        model). Or weights are whatever gives the sum.
+        Weights are all one, or stand in an array beside it; there may be a scale (the momentum of batch norm) and an
+        offset (the prior of a topic model). Or weights are whatever gives the sum.
         """
         table, k = self.table, len(rows)
-        if not 1 < k <= min(MOST_COMBINED, table.n - 1) or table.holes or not np.isfinite(rows).all():
+        if k > min(MOST_COMBINED, table.n - 1) or table.holes or not np.isfinite(rows).all():
             return
-        name, rows, everyone = f"{path} (combined)", rows.astype(np.float64), np.zeros(table.n, dtype=np.int64)
+        name, kind, everyone = f"{path} (combined)", precision(rows), np.zeros(table.n, dtype=np.int64)
+        ones, rows = np.ones((1, table.d), kind), rows.astype(np.float64)
         beside = (array for array in arrays.values() if array.shape == (k,) and array.dtype.kind in "fiu")
-        combined = [weights @ rows for weights in (np.ones(k), *beside) if np.isfinite(weights).all()]
+        combined = [(weights @ rows).astype(kind) for weights in (np.ones(k), *beside) if np.isfinite(weights).all()]
         if any(self._read_sums(name, one[None], everyone, by_label=False) for one in combined):
             return
-        ones = np.ones((1, table.d))
-        for basis in (*(np.stack([one, ones[0]]) for one in combined), np.concatenate([rows, ones])):
+        for basis in (*(np.stack([one, ones[0]]) for one in combined), np.concatenate([rows.astype(kind), ones])):
             if self._read_spanned(name, basis):
                 return
 
@@ -293,16 +305,18 @@ class _Found:
         If the sum of half of the rows is one too, all rows are such combinations (all components of a PCA), and nothing
         is told.
         """
-        table = self.table
-        if not len(basis) <= min(MOST_FITTED, table.d - SPARE) or np.linalg.matrix_rank(basis) < len(basis):
+        table, moving = self.table, self.table.high > self.table.low
+        basis = basis[:, moving]
+        if not len(basis) <= min(MOST_FITTED, moving.sum() - SPARE) or np.linalg.matrix_rank(basis) < len(basis):
             return False
         for weight, weighted in table.weights:
             weights = np.stack([weight, weight * (np.arange(table.n) % 2)])
             count = weights.sum(1, keepdims=True)
             total = weights @ table.x  # (2, d)
-            fit = np.linalg.lstsq(basis.T, total.T, rcond=None)[0].T @ basis
-            agree = table.agree(fit / count, total / count)
-            bits = table.mean_bits(total[:1] / count[0], count[0]) * (1 - len(basis) / table.d)
+            fit, own = total.astype(basis.dtype), basis.T.astype(np.float64)
+            fit[:, moving] = (own @ np.linalg.lstsq(own, total[:, moving].T, rcond=None)[0]).T
+            agree = table.agree((fit / count).astype(basis.dtype), total / count)
+            bits = table.mean_bits(total[:1] / count[0], count[0]) * (1 - len(basis) / moving.sum())
             if agree[0] and not agree[1] and bits >= SURE:
                 self._add(path, fit[:1], count[0], by_label=False, weighted=weighted)
                 return True
@@ -468,30 +482,3 @@ def _floating(array: Array) -> Array:
 
 def _last(path: str) -> str:
     return path.rpartition(".")[2]
-
-
-def _as_labels(name: str, array: Array, rows: int, table: TrainingRows) -> Iterator[tuple[Array, bool]]:
-    """How an array may hold the labels of `rows` rows, and whether its name leaves no doubt."""
-    if table.y is None:
-        return
-    if not table.classes:
-        if array.shape == (rows, *table.y.shape[1:]):
-            yield array.astype(np.float64) if array.dtype.itemsize > 8 or array.dtype.kind != "f" else array, False
-        return
-    if array.shape == (rows,):
-        values, numbers = np.unique(array, return_inverse=True)
-        if len(values) == table.classes:
-            yield numbers.astype(np.int64), False
-        elif (array == np.rint(array)).all():
-            yield array.astype(np.int64), False
-    if array.shape == (table.classes,) and array.dtype.kind in "iu" and array.min() >= 0 and array.sum() == rows:
-        yield np.repeat(np.arange(table.classes), array), "support" in name  # rows of each class in turn
-
-
-def _groupings(arrays: Mapping[str, Array], groups: int, rows: int) -> Iterator[Array]:
-    """Arrays that put each row of the table into one of the groups, or leave it out (-1)."""
-    for array in arrays.values():
-        if array.shape == (rows,) and array.dtype.kind in "iu" and array.min() >= -1 and 0 <= array.max() < groups:
-            yield array.astype(np.int64)
-        if array.shape == (rows,) and array.dtype.kind == "b" and groups == 1 and not array.all():
-            yield np.where(array, 0, -1)

@@ -8,7 +8,7 @@ the table's own grid agree.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -165,10 +165,10 @@ class TrainingRows:
 
     def limit(self, values: Array) -> Array:
         """(d,) how much rounding may have changed means of the rows that are held as `values`."""
-        short = values.dtype.kind == "f" and values.dtype.itemsize < 8
-        if not short and not self.single:
+        kind = precision(values)
+        if kind.itemsize == 8 and not self.single:
             return np.asarray(AGREES * self.spread * self.n**0.5)
-        epsilon = np.finfo(values.dtype if short else np.float32).eps
+        epsilon = np.finfo(np.float32 if kind.itemsize == 8 else kind).eps
         largest = np.fmax(np.abs(self.low), np.abs(self.high))
         return np.asarray(10 * float(epsilon) * (self.spread + largest) * self.n**0.5)
 
@@ -185,6 +185,15 @@ class TrainingRows:
         cells = np.minimum(cells, np.log2(np.fmax(1.0, self.spread / limit))) * (self.high > self.low)
         trivial = (np.abs(means) <= limit) | np.isin(means, (-1.0, 1.0))  # many small numbers agree with zero
         return float(np.where(trivial, 0.0, cells).sum())
+
+
+def precision(values: Array) -> np.dtype[Any]:
+    """The floating-point type that numbers were computed in: single, if that is all that they have."""
+    if values.dtype.kind != "f" or values.dtype.itemsize < 8:
+        return values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    return np.dtype(np.float32) if (single == values).all() and (values != np.rint(values)).any() else values.dtype
 
 
 def plain(rows: Array) -> Array:
@@ -251,3 +260,30 @@ def _columns(numbers: Array, table: TrainingRows) -> Array:
         if not any(np.array_equal(numbers[start : start + table.n], column, equal_nan=True) for start in starts):
             return own[:0]
     return own
+
+
+def as_labels(name: str, array: Array, rows: int, table: TrainingRows) -> Iterator[tuple[Array, bool]]:
+    """How an array may hold the labels of `rows` rows, and whether its name leaves no doubt."""
+    if table.y is None:
+        return
+    if not table.classes:
+        if array.shape == (rows, *table.y.shape[1:]):
+            yield array.astype(np.float64) if array.dtype.itemsize > 8 or array.dtype.kind != "f" else array, False
+        return
+    if array.shape == (rows,):
+        values, numbers = np.unique(array, return_inverse=True)
+        if len(values) == table.classes:
+            yield numbers.astype(np.int64), False
+        elif (array == np.rint(array)).all():
+            yield array.astype(np.int64), False
+    if array.shape == (table.classes,) and array.dtype.kind in "iu" and array.min() >= 0 and array.sum() == rows:
+        yield np.repeat(np.arange(table.classes), array), "support" in name  # rows of each class in turn
+
+
+def groupings(arrays: Mapping[str, Array], groups: int, rows: int) -> Iterator[Array]:
+    """Arrays that put each row of the table into one of the groups, or leave it out (-1)."""
+    for array in arrays.values():
+        if array.shape == (rows,) and array.dtype.kind in "iu" and array.min() >= -1 and 0 <= array.max() < groups:
+            yield array.astype(np.int64)
+        if array.shape == (rows,) and array.dtype.kind == "b" and groups == 1 and not array.all():
+            yield np.where(array, 0, -1)
