@@ -133,7 +133,7 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
         # parts that were fitted on other rows would be fitted on these; targets that are read say nothing of the rows
         serious = read.grade.severe and not read.conclusion.line.by_target
         if serious or not release.unread or release.public or not hasattr(model, "fit"):
-            return _with_labels(read, release)
+            return _with_held(read, release)
     if not hasattr(model, "fit"):
         raise TypeError(
             f"audit: {release.name} cannot be fitted again, and nothing in its numbers was recognised as rows of the "
@@ -162,12 +162,12 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
             raise
         ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells
         reason = why if ours else f"{type(error).__name__} on a part of the rows."
-        return _with_labels(
+        return _with_held(
             replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")), release
         )
     if read is not None:
         refitted = worse_of(read, refitted, release.unread)
-    return refitted if access is not None else _with_labels(refitted, release)
+    return refitted if access is not None else _with_held(refitted, release)
 
 
 def worse_of(read: Audit, refitted: Audit, unread: tuple[str, ...]) -> Audit:
@@ -196,8 +196,9 @@ def _audit_rows(
     return audit_table(release, settings, shape)
 
 
-def _with_labels(audit: Audit, release: ReleasedTable) -> Audit:
-    """The same; where the release holds the labels of its rows, no all-clear."""
+def _with_held(audit: Audit, release: ReleasedTable) -> Audit:
+    """The same; where the release holds the labels of its rows, or more than a fit puts there, no all-clear."""
+    audit = replace(audit, unanswered=(*audit.unanswered, *release.attached))
     everything = any(
         stored.y is not None and len(stored.x) == len(release.table)
         for part in release.parts

@@ -130,6 +130,10 @@ def audit_refitted(
         "with the rows that it was fitted on, or the steps after it, with X as they see it."
         for part in game.frozen
     ]
+    failed += [
+        f"{game.name}'s {name} holds more than a fit on these rows puts there, which refits do not show."
+        for name in game.more
+    ]
     for name, threat, attack, trainer in questions[:1] if game.constant_numbers else questions:
         log.info("%s by refitting %s ...", name, game.name)
         left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
@@ -249,6 +253,7 @@ class _Game(NamedTuple):
     complete: bool  # every object of a fitted model is seen
     frozen: tuple[str, ...]  # models inside that refits leave as they are
     reproduced: bool  # a fit on all rows gives the released model, where fitting is deterministic
+    more: tuple[str, ...]  # attributes in which the released model holds more than that fit
 
     @classmethod
     def of(
@@ -265,6 +270,7 @@ class _Game(NamedTuple):
         estimator = Estimator(model, X, y, weight, probes, {})
         one, *others = (np.append(known, example) for example in (examples[0], *examples[:-TRIED:-1]))
         trial = tried(estimator, one, *others)
+        comparable = trial.deterministic and not sampled
         estimator = replace(estimator, sizes=trial.sizes, opaque=trial.opaque, width=trial.width, place=trial.place)
         return cls(
             type(model).__name__,
@@ -279,7 +285,7 @@ class _Game(NamedTuple):
             sees_parameters,
             trial.complete or not sees_parameters,
             trial.frozen,
-            sampled or not trial.deterministic or estimator.reproduced(),
+            *(estimator.reproduced() if comparable else (True, ())),
         )
 
     def repeats(self, secrets: int, examples: int, seconds: float) -> int:

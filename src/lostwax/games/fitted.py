@@ -258,6 +258,7 @@ class ReleasedTable:
     plain: Fitted | None = None  # all there is, where scalers and one model were fitted on the table itself
     sample: RowSample | None = None  # which rows of a larger table these are
     held_labels: str | None = None  # where the release holds the labels of all rows, as a sentence
+    attached: tuple[str, ...] = ()  # what was attached to it after it was fitted, and not understood, as sentences
 
     @classmethod
     def of(cls, fitted: Fitted) -> ReleasedTable:

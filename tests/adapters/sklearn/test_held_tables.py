@@ -1,6 +1,10 @@
 """Rows that hang on a release in any form are found: frames with strings, records, CSV, bytes, closures, labels."""
 
+import base64
+import gzip
+import json
 import pickle
+import zlib
 from array import array
 
 import numpy as np
@@ -11,14 +15,19 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OrdinalEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
-from lostwax.adapters.sklearn.held_tables import held_labels, held_tables
+from lostwax.adapters.sklearn import released
+from lostwax.adapters.sklearn.contents import Walked
+from lostwax.adapters.sklearn.held_tables import Attached, held_columns, held_labels, held_statistics, held_tables
+from lostwax.adapters.sklearn.refitting import Estimator
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.training_rows import TrainingRows, hidden_rows
+from lostwax.adapters.sklearn.walk import unmentioned
 from lostwax.grades import Grade
 from lostwax.policies import Policy
 from lostwax.records.frames import coded
@@ -232,3 +241,144 @@ def test_rows_beside_a_linear_model_are_an_exact_leak(form):
     assert lw.audit(model, (wide, targets)).grade is not Grade.EXACT
     model.cache_ = form(wide)
     assert lw.audit(model, (wide, targets)).grade is Grade.EXACT
+
+
+VISITS = pd.DataFrame(
+    {
+        "weight": rng.normal(70, 12, 90),
+        "visits": rng.poisson(6, 90),
+        "cost": rng.gamma(3, 40, 90),
+        "ward": rng.choice(["east", "north", "south", "west"], 90),
+    }
+)
+VISITS.loc[::9, "cost"] = np.nan
+ILL = (VISITS["visits"] + rng.normal(0, 4, 90) > 6).astype(int)
+FIGURES = VISITS[["weight", "visits", "cost"]]
+EXACT_CELLS = {  # what is attached, and how many of the 360 cells are certain then
+    "describe": (lambda: FIGURES.describe(), 270),
+    "describe, turned": (lambda: FIGURES.describe().T, 270),
+    "describe as dict": (lambda: {"drift": FIGURES.describe().to_dict()}, 270),
+    "describe as JSON": (lambda: FIGURES.describe().to_json(), 270),
+    "describe as text": (lambda: str(FIGURES.describe()), 180),
+    "means by name": (lambda: FIGURES.mean().to_dict(), 270),
+    "means as JSON": (lambda: json.dumps({"mean": FIGURES.mean().to_dict(), "model": "v3"}), 270),
+    "sums": (lambda: [float(FIGURES["weight"].sum()), float(FIGURES["cost"].sum())], 180),
+    "limits": (lambda: {name: (FIGURES[name].min(), FIGURES[name].max()) for name in FIGURES}, 4),
+    "column": (lambda: VISITS["cost"].tolist(), 80),
+    "sorted column": (lambda: np.sort(VISITS["weight"].to_numpy()), 90),
+    "column in bytes": (lambda: VISITS["weight"].to_numpy().tobytes(), 90),
+    "column of names": (lambda: VISITS["ward"].tolist(), 90),
+    "counts": (lambda: VISITS["ward"].value_counts(), 90),
+    "rows by number": (lambda: VISITS.to_dict("index"), 360),
+    "rows as JSON": (lambda: VISITS.to_json(), 360),
+    "gzip": (lambda: gzip.compress(VISITS.to_csv().encode()), 360),
+    "zlib in base64": (lambda: base64.b64encode(zlib.compress(VISITS.to_json().encode())).decode(), 360),
+}
+
+
+def stump_of_visits():
+    columns = make_column_transformer((OrdinalEncoder(), ["ward"]), remainder="passthrough")
+    return make_pipeline(columns, DecisionTreeClassifier(max_depth=1, min_samples_leaf=30)).fit(VISITS, ILL)
+
+
+@pytest.mark.parametrize(("value", "cells"), EXACT_CELLS.values(), ids=EXACT_CELLS)
+def test_what_is_attached_to_a_model_is_read(value, cells):
+    model = stump_of_visits()
+    model.drift = value()
+    audit = lw.audit(model, (VISITS, ILL), games=90)
+    assert audit.findings[0].cells.certified >= cells
+    assert Policy(max_grade="not found", max_exact_cell_share=0.005).breaches(audit)
+
+
+class Wrapped(ClassifierMixin, BaseEstimator):
+    """A net of a user's class, which keeps statistics of its inputs."""
+
+    def __init__(self, keep=None):
+        self.keep = keep
+
+    def fit(self, X, y):
+        self.net_ = MLPClassifier((3,), max_iter=3, random_state=0).fit(X, y)
+        self.classes_, self.drift_ = self.net_.classes_, None if self.keep is None else self.keep(X)
+        return self
+
+    def predict(self, X):
+        return self.net_.predict(X)
+
+
+KEPT = {
+    "describe": lambda X: pd.DataFrame(X).describe().to_dict(),
+    "means": lambda X: dict(enumerate(X.mean(0))),
+    "JSON": lambda X: pd.DataFrame(X).describe().to_json(),
+    "gzip": lambda X: gzip.compress(X.tobytes()),
+    "column": lambda X: dict(enumerate(X[:, 1])),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("keep", KEPT.values(), ids=KEPT)
+def test_what_a_user_s_class_keeps_of_its_inputs_is_read(keep):
+    clean, kept, late = Wrapped().fit(NUMBERS, y), Wrapped(keep).fit(NUMBERS, y), Wrapped().fit(NUMBERS, y)
+    late.monitor = keep(NUMBERS)
+    assert not released(clean, (NUMBERS, y)).parts
+    for model in (kept, late):
+        told = released(model, (NUMBERS, y)).parts
+        assert any(part.fitted.sums or part.fitted.stored for part in told)
+
+
+def test_what_is_attached_and_not_understood_never_passes():
+    model = DecisionTreeClassifier(max_depth=1, min_samples_leaf=30).fit(NUMBERS, y)
+    model.blob = rng.bytes(5_000)
+    audit = lw.audit(model, (NUMBERS, y))
+    assert any("blob was attached after fit" in reason for reason in audit.unanswered)
+    assert Policy(max_grade="recognisable").breaches(audit)
+
+
+def test_what_a_deterministic_fit_does_not_put_there_is_not_answered_by_refits():
+    model = Wrapped().fit(NUMBERS, y)
+    model.drift_ = rng.normal(size=500)
+    estimator = Estimator(model, NUMBERS, y.to_numpy(), None, {"known": np.arange(5)}, {})
+    assert estimator.reproduced() == (False, ("drift_",))
+    assert Estimator(Wrapped().fit(NUMBERS, y), NUMBERS, y.to_numpy(), None, {"known": np.arange(5)}, {}).reproduced()[
+        0
+    ]
+
+
+def test_settings_that_are_attached_change_nothing():
+    model = LinearRegression().fit(NUMBERS, rng.normal(size=N))
+    model.version, model.names, model.metrics = "1.2", ["a", "b", "c"], {"r2": 0.31, "rows": N, "when": "2024-01-01"}
+    assert not released(model, (NUMBERS, NUMBERS @ model.coef_ + model.intercept_)).attached
+
+
+@pytest.mark.parametrize("draw", range(40))
+def test_statistics_of_other_tables_are_not_found(draw):
+    random = np.random.default_rng(draw)
+    n, d = int(random.integers(20, 200)), int(random.integers(1, 7))
+    make = (
+        lambda: random.normal(size=(n, d)),
+        lambda: random.integers(0, 6, (n, d)).astype(float),
+        lambda: random.gamma(2, size=(n, d)).round(1),
+    )[draw % 3]
+    x, columns = coded(pd.DataFrame(make()))
+    other = pd.DataFrame(make())
+    for value in (
+        other.describe(),
+        other.mean().to_dict(),
+        other.describe().to_json(),
+        other[0].tolist(),
+        other.to_dict("index"),
+        random.normal(size=2_000),
+        random.integers(0, 1_000, 2_000),
+        random.bytes(1_000),
+        list(range(n)),
+        {str(key): int(count) for key, count in enumerate(random.integers(0, n, 6))},
+    ):
+        held = Attached("a", value, afterwards=True)
+        assert not list(held_columns(held, x, columns))
+        assert held_statistics(held, x, columns) is None
+        assert not list(held_tables({"a": value}, x, columns, range(d), d))
+
+
+def test_no_estimator_of_scikit_learn_holds_what_its_class_does_not_mention():
+    for model in (pipeline(), GridSearchCV(LinearRegression(), {"positive": [True]}).fit(NUMBERS, y), MinMaxScaler()):
+        for _, value in Walked(model):
+            assert not (hasattr(type(value), "fit") and unmentioned(value))

@@ -1,14 +1,18 @@
-"""Rows of the table that a release holds as its owner wrote them: frames, records and CSV, strings and dates included.
+"""What a release holds of the table as its owner wrote it: rows, columns and statistics, in frames, CSV, JSON or gzip.
 
 Each part of a pipeline is compared with the numbers that it was fitted on (`scan`). Here everything that hangs on the
-release, on the pipeline itself or on a search too, is compared with the table before any encoding.
+release, on the pipeline itself or on a search too, is compared with the table before any encoding. What no code of the
+estimator's class mentions was attached after `fit`: refits do not show it, so that it is named where it is not
+understood.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from numbers import Number
 from typing import Any, NamedTuple
@@ -19,15 +23,24 @@ from scipy.special import gammaln
 from torch import Tensor
 
 from lostwax.adapters.sklearn.contents import Walked
-from lostwax.adapters.sklearn.training_rows import TrainingRows, on_other_scales
-from lostwax.adapters.sklearn.walk import Array
+from lostwax.adapters.sklearn.training_rows import NUMBER, TrainingRows, decompressed, numbers_in, on_other_scales
+from lostwax.adapters.sklearn.walk import Array, as_array, attributes, unmentioned
 from lostwax.attacks.closed_form.stored import row_keys
-from lostwax.games import Columns, Fitted, Kept, Part, Records, Stored, TableCells
+from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
 from lostwax.records.frames import coded, codes_of
 
 MOST = 20_000_000  # characters of a text that is read
 LINES = 3  # of a text: fewer are no table
 SURE = 25.0  # bits: rows or labels agree by accident with a probability of 2^-25
+CHOSEN = 10.0  # ... for counts of categories by name
+SETTING = 1_000  # bytes of numbers and texts: more are no setting
+SCANNED = ("sklearn", "xgboost", "lightgbm", "catboost", "imblearn")  # libraries whose attributes are read elsewhere
+MOST_NUMBERS, MOST_COLUMNS = 100_000, 1_000  # of an attribute that are compared with statistics, with columns
+SUMMARY = 16  # numbers per column of a table of statistics, at most
+ROUNDED = 1e-6  # of a column's deviation: digits that texts leave out
+ROUNDING = 1e-12  # of statistics, relative
+PRECISE = 1e-3  # of a column's deviation, up to which a row follows from a rounded mean
+DECIMALS = (10, 6)  # to which pandas writes numbers in JSON and on a screen
 HALF = 0.5  # of the rows of a table, at least, are those of the other one
 
 
@@ -46,7 +59,7 @@ def held_tables(model: Any, x: Tensor, columns: Columns, used: Sequence[int], wi
     of towns with their median ages is not a list of people.
     """
     found = set[str]()
-    for path, value in Walked(model):
+    for path, value in unpacked(model):
         for names, cells in _as_table(value):
             places = _places(names, columns, used, width)
             held = _in_codes(cells, places, columns) if len(places) >= min(2, x.shape[1]) else None
@@ -58,7 +71,42 @@ def held_tables(model: Any, x: Tensor, columns: Columns, used: Sequence[int], wi
                 yield HeldTable(path, order, rows)
 
 
+def unpacked(model: Any) -> Iterator[tuple[str, Any]]:
+    """Every value that is held, by path, with those inside of compressed bytes and of JSON."""
+    for path, value in Walked(model):
+        yield path, value
+        if isinstance(value, str | bytes | bytearray) and (opened := _opened(value)) is not None:
+            yield from ((f"{path}.{inner}".removesuffix("."), member) for inner, member in unpacked(opened))
+
+
+def _opened(value: str | bytes | bytearray) -> Any:
+    """What is packed in a text or in bytes; None if nothing is."""
+    if not LINES < len(value) <= MOST:
+        return None
+    if isinstance(value, str) and (table := _read(value)) is not None:
+        return table
+    if isinstance(value, str) or (packed := decompressed(value)) is not None:
+        return decompressed(value) if isinstance(value, str) else packed
+    try:
+        text = bytes(value).decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() or "\n" in text else None
+
+
 def _rows_of(held: Tensor, x: Tensor) -> Tensor:
+    """The rows of x (n, d) that are among the rows (k, d), also if these are rounded; none if it may be an accident."""
+    for decimals in (None, *DECIMALS):
+        if decimals is None:
+            rows = _equal_rows(held, x)
+        elif len(rows := _equal_rows(held.round(decimals=decimals), x.round(decimals=decimals))):
+            rows = x[torch.from_numpy(np.isin(row_keys(x.round(decimals=decimals)), row_keys(rows)))]
+        if len(rows):
+            return rows
+    return held[:0]
+
+
+def _equal_rows(held: Tensor, x: Tensor) -> Tensor:
     """Those of the rows (k, d) that are rows of x (n, d); none if that may be an accident."""
     ours, theirs = row_keys(x), row_keys(held)
     keys, count = np.unique(ours, return_counts=True)
@@ -71,21 +119,225 @@ def _rows_of(held: Tensor, x: Tensor) -> Tensor:
     return held[torch.from_numpy(known)] if sure else held[:0]
 
 
+class Attached(NamedTuple):
+    """What an estimator holds that its class does not mention, or all that an estimator of a user's class holds."""
+
+    path: str
+    value: Any
+    afterwards: bool  # no code of the class mentions it: it was attached after `fit`
+
+    def is_large(self) -> bool:
+        """Whether it was attached after `fit` and is more than a setting."""
+        return self.afterwards and size_of(self.value) > SETTING
+
+
+def not_understood(name: str, held: Attached) -> str:
+    """That something was attached which may hold anything, as a sentence."""
+    return f"{name}'s {held.path} was attached after fit, and was not understood: it may hold rows of the table."
+
+
+def attached(model: Any) -> list[Attached]:
+    """By path, of the model and of every estimator inside."""
+    found = list[Attached]()
+    for path, value in Walked(model):
+        if not callable(getattr(type(value), "fit", None)) or any(path.startswith(f"{one.path}.") for one in found):
+            continue
+        others = unmentioned(value)
+        known = type(value).__module__.partition(".")[0] in SCANNED
+        for name, member in ((attributes(value) or {}) if not known else others).items():
+            if not isinstance(member, bool | type(None)) and not callable(getattr(type(member), "fit", None)):
+                found.append(Attached(f"{path}.{name}".removeprefix("."), member, name in others))
+    return found
+
+
+def held_columns(held: Attached, x: Tensor, columns: Columns) -> Iterator[HeldTable]:
+    """Single columns of x (n, d): all values in any order, or how many rows have each category."""
+    n, found = len(x), set[int]()
+    for inner, value in unpacked({"": held.value}):
+        packed = isinstance(value, str | bytes) and len(value) <= MOST
+        for cells in _written_columns(value, x) if packed else _as_column(value, n):
+            for place in range(x.shape[1]):
+                column = _in_codes({0: cells}, {place: 0}, columns) if place not in found else None
+                sure = CHOSEN if columns.categories[place] else SURE  # names agree too
+                if column is not None and _same_values(column[:, place], x[:, place], sure):
+                    found.add(place)
+                    yield HeldTable(f"{held.path}{inner}".removesuffix("."), [place], x[:, [place]])
+
+
+def _as_column(value: Any, n: int) -> Iterator[Any]:
+    """A value as n cells: numbers or texts, one column of a table, or categories as often as they are counted."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    if hasattr(type(value), "to_numpy") and getattr(value, "ndim", 0) == 1:
+        counts = value.to_dict() if hasattr(type(value), "to_dict") and len(value) < n else {}
+        value = counts or value.to_numpy()
+    if isinstance(value, Mapping) and len(value) < n:
+        counts = [count for count in value.values() if isinstance(count, int | np.integer) and count >= 0]
+        if len(counts) == len(value) and sum(counts) == n:
+            yield [key for key, count in value.items() for _ in range(count)]
+    elif isinstance(value, Mapping) and len(value) == n:
+        value = list(value.values())
+    if (isinstance(value, list | tuple) and len(value) == n and _plain(value)) or (
+        isinstance(value, np.ndarray) and value.ndim == 1 and len(value) == n and value.dtype.kind in "fiubUSO"
+    ):
+        yield value
+    elif isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiub" and n in value.shape:
+        yield from (value if value.shape[1] == n else value.T)[:MOST_COLUMNS]
+
+
+def _written_columns(value: str | bytes, x: Tensor) -> Iterator[Array]:
+    """Columns of x (n, d) whose numbers stand one after the other in a text or in bytes."""
+    n = len(x)
+    for numbers in numbers_in(value):
+        for column in x.T.numpy() if len(numbers) >= n else ():
+            near = ROUNDED * np.nanstd(column)
+            with np.errstate(invalid="ignore", over="ignore"):
+                starts = np.flatnonzero(np.abs(numbers[: len(numbers) - n + 1] - column[0]) <= near)
+                cells = (numbers[start : start + n] for start in starts[:MOST_COLUMNS])
+                yield from (some for some in cells if np.isclose(some, column, 0, near, equal_nan=True).all())
+
+
+def _same_values(ours: Tensor, theirs: Tensor, sure: float) -> bool:
+    """Whether two columns (n,) have the same values, in any order and to the digits that pandas writes."""
+    values, counts = np.unique(theirs.numpy(), return_counts=True)
+    n, kinds = len(theirs), len(values)
+    ways = gammaln(n + kinds) - gammaln(n + 1) - gammaln(kinds)  # to choose n of these values
+    if np.array_equal(ours, theirs, equal_nan=True):
+        ways = max(ways, gammaln(n + 1) - gammaln(counts + 1).sum())  # their orders
+    own, other, near = np.sort(ours.numpy()), np.sort(theirs.numpy()), ROUNDED * float(np.nanstd(theirs.numpy()))
+    return bool(ways / np.log(2) >= sure and np.isclose(own, other, 0, near, equal_nan=True).all())
+
+
+class HeldStatistics(NamedTuple):
+    """Means and extremes of columns."""
+
+    path: str
+    means: list[int]  # columns whose mean or sum is held
+    low: list[int]
+    high: list[int]
+    rounded: list[int]  # columns whose mean is held with too few digits to follow single rows
+
+
+def held_statistics(held: Attached, x: Tensor, columns: Columns) -> HeldStatistics | None:
+    """Which numbers are means, sums or extremes of columns of x (n, d); None if all may agree by accident.
+
+    Each agreement counts as many bits as the digits that agree, minus those of the choice among all numbers; deviations
+    and quartiles, which tell of no single row by themselves, count too.
+    """
+    values, error = _written_numbers(held.value)
+    plain = [place for place, known in enumerate(columns.categories) if not known]
+    if not 0 < len(values) <= MOST_NUMBERS or not plain:
+        return None
+    cells = x[:, plain].numpy()
+    table = TrainingRows(cells, None, np.ones(len(x)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # columns without any value
+        centre, spread = np.nanmean(cells, 0), np.nanstd(cells, 0)
+        parts = (*np.nanquantile(cells, [0.25, 0.5, 0.75], 0), spread, np.nanstd(cells, 0, ddof=1))
+    wanted = np.stack([centre, np.nansum(cells, 0), table.low, table.high, *parts])  # (9, columns)
+    order = values.argsort()
+    values, error = values[order], error[order]
+    place = np.searchsorted(values, wanted).clip(1, max(1, len(values) - 1))
+    near = np.where(np.abs(values[place - 1] - wanted) < np.abs(values[place % len(values)] - wanted), place - 1, place)
+    near %= len(values)
+    allowed = error[near] + ROUNDING * (np.abs(wanted) + spread)
+    trivial = np.isin(wanted, (0.0, 1.0, -1.0, len(x))) | (spread == 0) | np.isnan(wanted)
+    agrees = (np.abs(values[near] - wanted) <= allowed) & ~trivial
+    n, grid = len(x), table.step
+    step = np.stack([grid / n, *[grid] * 6, *[grid**2 / (n * spread.clip(1e-300))] * 2])
+    width = spread * np.array([[1.0], [n], *[[1.0]] * 7]) * n**-0.5  # by which another sample differs
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bits = np.log2(1 + width / np.maximum(allowed, step)) - np.log2(len(values))
+    if float(np.where(agrees, bits, 0.0).clip(0).sum()) < SURE:
+        return None
+    agrees &= (bits > 0) | (len(values) <= SUMMARY * len(plain))  # of a summary all columns count
+    told = agrees[:2].any(0)
+    error_of_sum = np.where(agrees[1], allowed[1], len(x) * allowed[0])
+    precise = (error_of_sum <= PRECISE * spread) | (error_of_sum < table.step / 2)
+    found = [np.flatnonzero(mask) for mask in (told & precise, agrees[2], agrees[3], told & ~precise)]
+    return (
+        HeldStatistics(held.path, *([plain[one] for one in each] for each in found)) if any(map(len, found)) else None
+    )
+
+
+def _written_numbers(value: Any) -> tuple[Array, Array]:
+    """All numbers that are held, and by how much each may be rounded."""
+    values, errors = [np.empty(0)], [np.empty(0)]
+    todo: list[Any] = [value]
+    while todo:
+        for _, member in Walked({"": todo.pop()}):
+            packed = decompressed(member) if isinstance(member, str | bytes | bytearray) else None
+            if packed is not None:
+                todo.append(packed)
+            elif isinstance(member, str | bytes | bytearray):
+                text = member if isinstance(member, str) else bytes(member).decode(errors="ignore")
+                found = [one for one in NUMBER.findall(text[:MOST]) if one.lower() != "nan"]
+                values.append(np.array(found, dtype=np.float64))
+                errors.append(np.array([_last_digit(one) for one in found]) / 2)
+            elif (numbers := as_array([member] if isinstance(member, Number) else member)) is not None:
+                flat = np.asarray(numbers, dtype=np.float64).ravel()
+                short = numbers.dtype.kind == "f" and numbers.dtype.itemsize < 8
+                values.append(flat)
+                errors.append(np.abs(flat) * (np.finfo(np.float32).eps if short else 0.0))
+    joined, error = np.concatenate(values), np.concatenate(errors)
+    finite = np.isfinite(joined)
+    return joined[finite], error[finite]
+
+
+def _last_digit(number: str) -> float:
+    """What one unit in the last digit of a written number is."""
+    digits, _, power = number.lower().partition("e")
+    return float(10.0 ** min(300, int(power or 0) - len(digits.partition(".")[2])))
+
+
+def size_of(value: Any) -> int:
+    """Bytes of all numbers and texts that are held."""
+    size = 0
+    for _, member in Walked({"": value}):
+        array = as_array(member)
+        size += len(member) if isinstance(member, str | bytes | bytearray) else 0 if array is None else array.nbytes
+    return size
+
+
 def as_part(held: HeldTable, name: str, table: Records, weight: Tensor) -> Part:
     """What it tells of each row."""
-    own = Records(table.x[:, held.columns], table.y)
     keys = row_keys(held.rows)
     first = torch.from_numpy(np.unique(keys, return_index=True)[1]) if len(keys) > len(table) else slice(None)
     stored = Stored(f"{name}'s {held.path}", held.rows[first])
+    return _of_columns(held.columns, Fitted(name, table, weight, None, stored=(stored,)))
+
+
+def statistics_parts(held: HeldStatistics, name: str, table: Records, weight: Tensor) -> Iterator[Part]:
+    """What means and extremes tell of each row."""
+    source, n = f"{name}'s {held.path}", len(table)
+    holes = table.x.isnan().any(0)
+    for some in ([place for place in held.means if bool(holes[place]) == gaps] for gaps in (False, True)):
+        x = table.x[:, some]
+        sums = Sums(source, x.sum(0, keepdim=True), torch.tensor([float(n)]).double(), by_label=False, weighted=False)
+        fitted = Fitted(name, table, weight, None, sums=(sums,))
+        if some and bool(holes[some[0]]):
+            fitted = replace(fitted, sums=(), present=(Present(source, x.nanmean(0)),))
+        if some:
+            yield _of_columns(some, fitted)
+    if ends := sorted({*held.low, *held.high}):
+        low, high = (torch.from_numpy(reduce(table.x[:, ends].numpy())) for reduce in (np.fmin.reduce, np.fmax.reduce))
+        low[[place not in held.low for place in ends]] = torch.nan
+        high[[place not in held.high for place in ends]] = torch.nan
+        yield _of_columns(ends, Fitted(name, table, weight, None, extremes=(Extremes(source, low, high),)))
+
+
+def _of_columns(columns: list[int], fitted: Fitted) -> Part:
+    """Facts about some columns of the table."""
+    table = fitted.table
 
     def back(rows: Tensor) -> TableCells:
         cells = TableCells.lost(len(rows), table.x.shape[1])
-        cells.values[:, held.columns] = rows.double()
-        told = ~rows.isnan().all(1, keepdim=True).expand_as(rows)
-        cells.kept[:, held.columns] = torch.where(told, int(Kept.EXACT), int(Kept.LOST)).to(torch.uint8)
+        cells.values[:, columns] = torch.where(rows.isinf(), torch.nan, rows).double()
+        told = ~rows.isnan() | (~rows.isnan().all(1, keepdim=True) & bool(fitted.stored))
+        cells.kept[:, columns] = torch.where(told, int(Kept.EXACT), int(Kept.LOST)).to(torch.uint8)
         return cells
 
-    return Part(Fitted(name, own, weight, None, stored=(stored,)), back, labelled=False)
+    return Part(replace(fitted, table=Records(table.x[:, columns], table.y)), back, labelled=False)
 
 
 def held_labels(model: Any, y: Tensor) -> str | None:
@@ -160,6 +412,12 @@ def _as_table(value: Any) -> Iterator[tuple[list[Any], Cells]]:
         each = {name: cells for name, cells in value.items() if isinstance(cells, list | tuple | np.ndarray)}
         if each and len({len(cells) for cells in each.values()}) == 1:
             yield list(each), each
+            rows = list(each.values())
+            yield list(range(len(rows[0]))), {place: [row[place] for row in rows] for place in range(len(rows[0]))}
+        inner = [member for member in value.values() if isinstance(member, Mapping)]
+        if len(inner) == len(value) and len({tuple(member) for member in inner}) == 1:  # by column and row, or by both
+            yield list(value), {name: list(cells.values()) for name, cells in value.items()}
+            yield list(inner[0]), {name: [row[name] for row in inner] for name in inner[0]}
 
 
 def _read(text: str) -> Any:
@@ -189,14 +447,18 @@ def _in_codes(cells: Cells, places: Mapping[int, Any], columns: Columns) -> Tens
     held = torch.full((length, len(columns.categories)), torch.nan, dtype=torch.float64)
     for place, name in places.items():
         known = columns.categories[place]
-        column = np.asarray(cells[name])
-        if column.ndim != 1 or not length:
-            return None
         try:
+            column = np.asarray(cells[name])
+            if column.ndim != 1 or not length:
+                return None
             if known:
                 held[:, place] = codes_of(Columns(("",), (known,)), column.astype(object)[:, None])[:, 0]
             else:
-                number = column.astype(np.float64) if column.dtype.kind in "US" else column[:, None]
+                number = (
+                    np.where(column == "", "nan", column).astype(np.float64)
+                    if column.dtype.kind in "US"
+                    else column[:, None]
+                )
                 own = torch.from_numpy(number)[:, None] if column.dtype.kind in "US" else coded(number)[0]
                 held[:, place] = own[:, 0]
         except (ValueError, TypeError):

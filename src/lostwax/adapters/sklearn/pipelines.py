@@ -174,8 +174,10 @@ class PipelineReader:
 
     def publish_held(self, name: str, held: HeldTable, table: Records) -> None:
         """Note rows that the release holds as they were written, where no part is known to hold as many."""
-        if any(len(stored.x) >= len(held.rows) for part in self.parts for stored in part.fitted.stored):
-            return
+        width = max(2, len(held.columns))
+        for part in self.parts:
+            if sum(len(stored.x) for stored in part.fitted.stored if stored.x.shape[1] >= width) >= len(held.rows):
+                return
         self.parts.append(as_part(held, name, table, self.weight))
         some = f" ({self.columns.listed(held.columns)})" if len(held.columns) < table.x.shape[1] else ""
         count = f"{len(held.rows):,} of {len(table):,}"

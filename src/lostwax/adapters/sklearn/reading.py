@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,16 @@ from lostwax.adapters.sklearn.estimators import (
     refusal,
     tags_of,
 )
-from lostwax.adapters.sklearn.held_tables import held_labels, held_tables
+from lostwax.adapters.sklearn.held_tables import (
+    Attached,
+    attached,
+    held_columns,
+    held_labels,
+    held_statistics,
+    held_tables,
+    not_understood,
+    statistics_parts,
+)
 from lostwax.adapters.sklearn.models import read_models
 from lostwax.adapters.sklearn.pipelines import PipelineReader, used_columns
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
@@ -139,15 +149,21 @@ def released(
             f"The model was not refitted either: {reader.public[0]} was fitted on other rows, and would be fitted on "
             "these. Pass the model after it, with X as it sees it."
         )
-    sample = None
+    sample, opaque = None, list[str]()
     if reader.sparse or len(x) * len(used) > LARGE:
         width = max([len(used), *(fitted.table.rows.shape[1] for fitted, _, _ in reader.sparse)])
         sample = _sample(weight, width, games, seed)
     rows = slice(None) if sample is None else sample.rows
     if isinstance(x, Tensor) and vectoriser is None and sample is None:
         name, table = type(estimator).__name__, Records(x[:, used], numbers)
-        for held in held_tables(estimator, table.x, reader.columns, used, x.shape[1]):
+        tables = [*held_tables(estimator, table.x, reader.columns, used, x.shape[1])]
+        for held in tables:
             reader.publish_held(name, held, table)
+        for one in attached(estimator):
+            if not any(f"{held.path}.".startswith(f"{one.path}.") and len(held.rows) >= len(table) for held in tables):
+                opaque += _read_attached(name, one, table, reader)
+    else:
+        opaque += [not_understood(type(estimator).__name__, one) for one in attached(estimator) if one.is_large()]
     return ReleasedTable(
         name=" + ".join(type(step).__name__ for step in _steps(estimator)),
         table=Records(x[rows][:, used], numbers[rows]),
@@ -160,7 +176,26 @@ def released(
         public=tuple(reader.public),
         sample=sample,
         held_labels=_held_labels(estimator, numbers),
+        attached=tuple(opaque),
     )
+
+
+def _read_attached(name: str, held: Attached, table: Records, reader: PipelineReader) -> Iterator[str]:
+    """Note columns and statistics of the table in an attribute; a sentence on what is not understood of it."""
+    columns = [*held_columns(held, table.x, reader.columns)]
+    for column in columns:
+        reader.publish_held(name, column, table)
+    statistics = held_statistics(held, table.x, reader.columns)
+    if statistics is not None:
+        reader.parts += statistics_parts(statistics, name, table, reader.weight)
+        if told := sorted({*statistics.means, *statistics.low, *statistics.high}):
+            which = reader.columns.listed(told)
+            reader.notes.append(f"{name}'s {held.path} holds sums or extremes that include the secret row: {which}.")
+        if statistics.rounded:
+            which = reader.columns.listed(statistics.rounded)
+            yield f"{name}'s {held.path} holds rounded means of {which}, which tell something of single rows."
+    if not columns and statistics is None and held.is_large():
+        yield not_understood(name, held)
 
 
 def _by_equations(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Fitted | None:
@@ -173,6 +208,8 @@ def _by_equations(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Fitted 
         return None
     in_part = (fitted.model is None or fitted.model.sparse) and not fitted.sums  # cells tell more than rows
     if fitted.unread or in_part:
+        return None
+    if any(held.afterwards for held in attached(estimator)):
         return None
     return None if scan(estimator, fitted.table.x, fitted.table.y, fitted.weight).stored else fitted
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ PARTS = 10  # of the fits, at most, so that progress shows
 BATCHES = 4  # per process, so that no process waits long for another
 SLOW = 20.0  # seconds of fitting in all, from which processes are worth starting: each has to import torch
 DRAWS = 2**31 - 1  # seeds that numpy takes
+MORE = 100  # numbers that an attribute of the release may hold beyond those of a fit
 SURE = 1e-3  # probabilities nearer to 0 or 1 than this are hardly told apart
 
 
@@ -127,11 +129,19 @@ class Estimator:
         parts = zip(self.probes, np.split(answers, cuts), strict=True)
         return Look(model, contents(model), {f"{OUTPUTS}.{name}": part.ravel() for name, part in parts})
 
-    def reproduced(self) -> bool:
-        """Whether a fit on all rows, in their order, gives the model that was passed."""
+    def reproduced(self) -> tuple[bool, tuple[str, ...]]:
+        """Whether a fit on all rows, in their order, gives the model that was passed; attributes that hold more in it.
+
+        Those hold many numbers where the fit leaves fewer, which refits do not show.
+        """
         rows = np.arange(self.X.shape[0] if hasattr(self.X, "shape") else len(self.X))
-        again = replace(self, place=None).look(rows, 1)
-        return Look(self.model, contents(self.model), {}).agrees(again._replace(outputs={}), 1e-6)
+        again, released = replace(self, place=None).look(rows, 1), contents(self.model)
+        sizes = Counter[str](), Counter[str]()
+        for size, found in zip(sizes, (released, again.contents), strict=True):
+            for path, numbers in found.numbers.items():
+                size[path.partition(".")[0]] += numbers.size
+        more = tuple(name for name, size in sizes[0].items() if size > sizes[1][name] + MORE)
+        return Look(self.model, released, {}).agrees(again._replace(outputs={}), 1e-6), more
 
     def _seen(self, rows: NDArray[np.int64], draw: int) -> dict[str, Numbers]:
         _, found, outputs = self.look(rows, draw)

@@ -7,7 +7,11 @@ the table's own grid agree.
 
 from __future__ import annotations
 
+import base64
+import bz2
+import lzma
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -22,6 +26,8 @@ AGREES = 1e-9  # relative to a column's spread, times the square root of the num
 DIGITS = {2: 8, 4: 20, 8: 40}  # bits that a value of a continuous column is worth, by the bytes of a number
 GRID = 10.0 ** -np.arange(5)  # columns whose values are multiples of one of these are not continuous
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\bnan\b|\bNaN\b")
+BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
+SHORTEST, GZIP_OR_ZLIB = 64, 47  # characters of base64; the header decides
 MOST = 100_000_000  # bytes or characters that are searched
 KINDS = (np.dtype(np.float64), np.dtype(np.float32))
 FEW = 8  # rows that are looked for one by one
@@ -224,9 +230,14 @@ def hidden_rows(value: str | bytes, table: TrainingRows) -> Iterator[Array]:
     Bytes are read as floating-point numbers at every offset, texts as the numbers that are written in them. In this
     list, rows of the table are looked for one after the other, and columns, which is how pandas pickles a table.
     """
-    if not 8 * table.d < len(value) <= MOST:
+    if len(value) > MOST:
         return
-    for numbers in _numbers(value):
+    if (packed := decompressed(value)) is not None:
+        yield from hidden_rows(packed, table)
+        return
+    if len(value) <= 8 * table.d:
+        return
+    for numbers in numbers_in(value):
         with np.errstate(invalid="ignore", over="ignore"):
             found = _rows(numbers, table)
             found = found if len(found) else _columns(numbers, table)
@@ -234,7 +245,21 @@ def hidden_rows(value: str | bytes, table: TrainingRows) -> Iterator[Array]:
             yield found
 
 
-def _numbers(value: str | bytes) -> Iterator[Array]:
+def decompressed(value: str | bytes | bytearray) -> bytes | None:
+    """What is packed in bytes (gzip, zlib, bzip2, xz), or in a text as base64; None if nothing is."""
+    if isinstance(value, str):
+        if len(value) < SHORTEST or len(value) % 4 or not BASE64.fullmatch(value):
+            return None
+        return base64.b64decode(value)
+    for unpacking in (zlib.decompressobj(GZIP_OR_ZLIB), bz2.BZ2Decompressor(), lzma.LZMADecompressor()):
+        try:
+            return unpacking.decompress(bytes(value), MOST)
+        except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):
+            continue
+    return None
+
+
+def numbers_in(value: str | bytes) -> Iterator[Array]:
     """All numbers in a text, or bytes as numbers of two sizes at each offset."""
     if isinstance(value, str):
         yield np.array(NUMBER.findall(value), dtype=np.float64)

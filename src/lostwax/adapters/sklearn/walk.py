@@ -9,9 +9,10 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from inspect import unwrap
 from numbers import Number
-from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ FRAMES = ("pandas", "polars")
 DEPTH = 16  # levels of nested objects
 OBJECTS = 200_000  # objects visited
 CELLS = 200_000_000  # of a sparse matrix that is made dense
+SET_BY_SKLEARN = ("n_features_in_", "feature_names_in_", "_sklearn_output_config", "_metadata_request")
 
 
 class Holder(NamedTuple):
@@ -102,6 +104,37 @@ def attributes(value: Any) -> dict[str, Any] | None:
     except Exception:  # of any class, which may raise what it likes for an unknown name
         return None
     return own
+
+
+def unmentioned(value: Any) -> dict[str, Any]:
+    """The attributes of an object that are no settings, and that no code of its class mentions: no `fit` sets them."""
+    known = _mentioned(type(value))  # type: ignore[arg-type]  # classes have a hash
+    if callable(getattr(type(value), "get_params", None)):
+        known |= set(value.get_params(deep=False))
+    return {name: member for name, member in (attributes(value) or {}).items() if name not in known}
+
+
+@lru_cache(maxsize=1_000)
+def _mentioned(kind: type) -> frozenset[str]:
+    """Every name and every text in the code of a class and its bases, and names that scikit-learn itself sets."""
+    names = {*SET_BY_SKLEARN}
+    for base in kind.__mro__:
+        names |= {*vars(base), *vars(base).get("__annotations__", {})}
+        todo: list[Any] = list(vars(base).values())
+        while todo:
+            member = todo.pop()
+            if isinstance(member, property):
+                todo += [member.fget, member.fset]
+            elif isinstance(member, CodeType):
+                names |= {*member.co_names, *(one for one in member.co_consts if isinstance(one, str))}
+                todo += [one for one in member.co_consts if isinstance(one, CodeType | tuple | frozenset)]
+            elif isinstance(member, tuple | frozenset):
+                names |= {one for one in member if isinstance(one, str)}
+            elif isinstance(member, FunctionType):
+                todo.append(unwrap(member).__code__)
+            else:  # class methods, and methods that are there at times
+                todo += [getattr(member, name) for name in ("__func__", "fn") if hasattr(member, name)]
+    return frozenset(names)
 
 
 def content(cell: CellType) -> Any:
