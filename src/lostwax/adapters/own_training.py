@@ -403,7 +403,9 @@ def _attributes(net: nn.Module) -> Iterator[tuple[str, Any]]:
     internal = vars(nn.Module()).keys()
     for path, module in net.named_modules():
         for name, value in vars(module).items():
-            if name not in internal and isinstance(value, VALUES):
+            setting = isinstance(value, list | tuple | set) and all(isinstance(one, int) for one in value)
+            setting |= isinstance(value, str | bytes) and len(value) <= SHORT
+            if name not in internal and isinstance(value, VALUES) and not setting:
                 yield f"{path}.{name}".removeprefix("."), value
 
 

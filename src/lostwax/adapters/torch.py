@@ -20,6 +20,8 @@ from lostwax.games.facts import loss_facts, trainer_facts
 from lostwax.nets import check_values, linear_layer
 from lostwax.trainers.refusals import check_labels
 
+MOST_SCANNED = 5_000_000  # cells of a table that a net is compared with
+
 
 def check_finite_net(net: nn.Module) -> None:
     """Raise if a weight or buffer is NaN or infinite, or has no values."""
@@ -30,13 +32,19 @@ def check_finite_net(net: nn.Module) -> None:
 
 
 def scan_net(state: Mapping[str, Tensor], records: Tensor) -> Scanned:
-    """Which arrays of a net hold its training records (n, ...), their sums or their extremes, found by value."""
-    x = records.detach().flatten(1).double().cpu()
+    """Which arrays of a net hold its training records (n, ...), their sums or their extremes, found by value.
+
+    Of a large table some columns are compared; what is found is then not `complete`.
+    """
+    x = records.detach().flatten(1)
+    width = x.shape[1]
+    some = slice(0, max(1, MOST_SCANNED // len(x)))
     arrays = {}
     for name, value in state.items():
-        whole = value.dim() > 2 and value.numel() % x.shape[1] == 0
-        arrays[name] = value.detach().cpu().reshape(-1, x.shape[1]) if whole else value
-    return scan(arrays, x, None, torch.ones(len(x), dtype=torch.float64))
+        rows = value.detach().cpu().reshape(-1, width) if value.numel() % width == 0 else value.detach().cpu()
+        arrays[name] = rows[:, some] if rows.shape[-1:] == (width,) and rows.dim() == 2 else rows
+    found = scan(arrays, x[:, some].double().cpu(), None, torch.ones(len(x), dtype=torch.float64))
+    return found._replace(complete=found.complete and some.stop >= width)
 
 
 def taken_by(net: nn.Module) -> torch.dtype:

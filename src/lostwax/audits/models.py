@@ -96,6 +96,11 @@ def _beside_weights(net: nn.Module, table: Records, settings: Settings) -> Audit
     found = torch_linear.scan_net(released_state(net), table.inputs)
     if not (found.sums or found.extremes or found.stored) or table.inputs is not table.x:
         return None
+    if not found.complete:
+        raise ValueError(
+            f"audit: the net holds records or their sums beside its weights: {' '.join(found.notes)} Leave it out of "
+            "the release, or pass fewer records."
+        )
     rows = Records(table.x.flatten(1).double().cpu(), table.y.cpu())
     fitted = Fitted(
         f"{type(net).__name__} with these weights",

@@ -470,7 +470,8 @@ def test_combinations_that_owe_nothing_to_the_table_are_no_sums():
         weights = random.dirichlet(np.ones(k))
         other = x[random.integers(0, n, n)]  # means of groups of another sample of these rows
         groups = np.stack([other[random.random(n) < 0.5].mean(0) for _ in range(k)])
-        for rows in (random.normal(size=(k, d)), groups, random.integers(0, 4, (k, d))):
+        half = random.normal(size=(k, d)).astype(np.float16)
+        for rows in (random.normal(size=(k, d)), groups, random.integers(0, 4, (k, d)), half, half.astype(np.float32)):
             assert not scanned({"weights_": weights, "a": rows}, x).sums
         low = random.normal(size=(n, min(k, d - 1))) @ random.normal(size=(min(k, d - 1), d))
         assert not scanned({"a": np.linalg.svd(low, full_matrices=False)[2][: min(k, d - 1)]}, low).sums

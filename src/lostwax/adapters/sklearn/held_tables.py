@@ -23,7 +23,14 @@ from scipy.special import gammaln
 from torch import Tensor
 
 from lostwax.adapters.sklearn.contents import Walked
-from lostwax.adapters.sklearn.training_rows import NUMBER, TrainingRows, decompressed, numbers_in, on_other_scales
+from lostwax.adapters.sklearn.training_rows import (
+    DEPTH,
+    NUMBER,
+    TrainingRows,
+    decompressed,
+    numbers_in,
+    on_other_scales,
+)
 from lostwax.adapters.sklearn.walk import Array, as_array, attributes, unmentioned
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
@@ -71,12 +78,13 @@ def held_tables(model: Any, x: Tensor, columns: Columns, used: Sequence[int], wi
                 yield HeldTable(path, order, rows)
 
 
-def unpacked(model: Any) -> Iterator[tuple[str, Any]]:
+def unpacked(model: Any, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
     """Every value that is held, by path, with those inside of compressed bytes and of JSON."""
     for path, value in Walked(model):
         yield path, value
-        if isinstance(value, str | bytes | bytearray) and (opened := _opened(value)) is not None:
-            yield from ((f"{path}.{inner}".removesuffix("."), member) for inner, member in unpacked(opened))
+        if depth and isinstance(value, str | bytes | bytearray) and (opened := _opened(value)) is not None:
+            inside = unpacked(opened, depth - 1)
+            yield from ((f"{path}.{inner}".removesuffix("."), member) for inner, member in inside)
 
 
 def _opened(value: str | bytes | bytearray) -> Any:
@@ -263,12 +271,13 @@ def held_statistics(held: Attached, x: Tensor, columns: Columns) -> HeldStatisti
 def _written_numbers(value: Any) -> tuple[Array, Array]:
     """All numbers that are held, and by how much each may be rounded."""
     values, errors = [np.empty(0)], [np.empty(0)]
-    todo: list[Any] = [value]
+    todo: list[tuple[Any, int]] = [(value, DEPTH)]
     while todo:
-        for _, member in Walked({"": todo.pop()}):
-            packed = decompressed(member) if isinstance(member, str | bytes | bytearray) else None
+        outer, depth = todo.pop()
+        for _, member in Walked({"": outer}):
+            packed = decompressed(member) if depth and isinstance(member, str | bytes | bytearray) else None
             if packed is not None:
-                todo.append(packed)
+                todo.append((packed, depth - 1))
             elif isinstance(member, str | bytes | bytearray):
                 text = member if isinstance(member, str) else bytes(member).decode(errors="ignore")
                 found = [one for one in NUMBER.findall(text[:MOST]) if one.lower() != "nan"]
@@ -461,6 +470,6 @@ def _in_codes(cells: Cells, places: Mapping[int, Any], columns: Columns) -> Tens
                 )
                 own = torch.from_numpy(number)[:, None] if column.dtype.kind in "US" else coded(number)[0]
                 held[:, place] = own[:, 0]
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             return None
     return held

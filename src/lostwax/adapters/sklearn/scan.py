@@ -306,19 +306,24 @@ class _Found:
         is told.
         """
         table, moving = self.table, self.table.high > self.table.low
-        basis = basis[:, moving]
-        if not len(basis) <= min(MOST_FITTED, moving.sum() - SPARE) or np.linalg.matrix_rank(basis) < len(basis):
+        kind, basis = basis.dtype, basis[:, moving].T.astype(np.float64)  # (moving, b)
+        fitted = basis.shape[1]
+        if not fitted <= min(MOST_FITTED, len(basis) - SPARE) or np.linalg.matrix_rank(basis) < fitted:
             return False
         for weight, weighted in table.weights:
             weights = np.stack([weight, weight * (np.arange(table.n) % 2)])
             count = weights.sum(1, keepdims=True)
-            total = weights @ table.x  # (2, d)
-            fit, own = total.astype(basis.dtype), basis.T.astype(np.float64)
-            fit[:, moving] = (own @ np.linalg.lstsq(own, total[:, moving].T, rcond=None)[0]).T
-            agree = table.agree((fit / count).astype(basis.dtype), total / count)
-            bits = table.mean_bits(total[:1] / count[0], count[0]) * (1 - len(basis) / moving.sum())
+            means = weights @ table.x / count  # (2, d)
+            fit = means.copy()
+            fit[:, moving] = (basis @ np.linalg.lstsq(basis, means[:, moving].T, rcond=None)[0]).T
+            fit = fit.astype(kind)
+            agree = table.agree(fit, means)
+            bits = table.mean_bits(fit[:1], count[0], table.n**-0.5) * (
+                1 - fitted / len(basis)
+            )  # of any sample's means
             if agree[0] and not agree[1] and bits >= SURE:
-                self._add(path, fit[:1], count[0], by_label=False, weighted=weighted)
+                total = fit[:1].astype(np.float64) * count[0]
+                self._add(path, total, count[0], by_label=False, weighted=weighted)
                 return True
         return False
 

@@ -27,6 +27,7 @@ DIGITS = {2: 8, 4: 20, 8: 40}  # bits that a value of a continuous column is wor
 GRID = 10.0 ** -np.arange(5)  # columns whose values are multiples of one of these are not continuous
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\bnan\b|\bNaN\b")
 BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
+DEPTH = 4  # of packed bytes inside of others
 SHORTEST, GZIP_OR_ZLIB = 64, 47  # characters of base64; the header decides
 MOST = 100_000_000  # bytes or characters that are searched
 KINDS = (np.dtype(np.float64), np.dtype(np.float32))
@@ -183,12 +184,15 @@ class TrainingRows:
         with np.errstate(invalid="ignore"):
             return np.asarray((np.abs(values - means) <= self.limit(values)).all(1))
 
-    def mean_bits(self, means: Array, count: Array) -> float:
-        """How improbable it is that unrelated numbers agree with these means (groups, d), as bits."""
+    def mean_bits(self, means: Array, count: Array, width: float = 1.0) -> float:
+        """How improbable it is that unrelated numbers agree with these means (groups, d), as bits.
+
+        Numbers that are spread over `width` deviations of a column.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             cells = np.log2(1 + np.sqrt(count)[:, None] * self.spread / self.step)
         limit = self.limit(means)
-        cells = np.minimum(cells, np.log2(np.fmax(1.0, self.spread / limit))) * (self.high > self.low)
+        cells = np.minimum(cells, np.log2(np.fmax(1.0, width * self.spread / limit))) * (self.high > self.low)
         trivial = (np.abs(means) <= limit) | np.isin(means, (-1.0, 1.0))  # many small numbers agree with zero
         return float(np.where(trivial, 0.0, cells).sum())
 
@@ -224,7 +228,7 @@ def on_other_scales(ours: Array, theirs: Array) -> bool:
     return bool((slope != 0).all() and (np.abs(other - slope * centred) <= rounding).all())
 
 
-def hidden_rows(value: str | bytes, table: TrainingRows) -> Iterator[Array]:
+def hidden_rows(value: str | bytes, table: TrainingRows, depth: int = DEPTH) -> Iterator[Array]:
     """Rows of a table (k, d) inside bytes and texts: pickled arrays, raw buffers, lines of CSV or JSON.
 
     Bytes are read as floating-point numbers at every offset, texts as the numbers that are written in them. In this
@@ -232,8 +236,8 @@ def hidden_rows(value: str | bytes, table: TrainingRows) -> Iterator[Array]:
     """
     if len(value) > MOST:
         return
-    if (packed := decompressed(value)) is not None:
-        yield from hidden_rows(packed, table)
+    if depth and (packed := decompressed(value)) is not None:
+        yield from hidden_rows(packed, table, depth - 1)
         return
     if len(value) <= 8 * table.d:
         return
