@@ -73,8 +73,8 @@ notebooks: $(STAMP)
 
 # What is generated in docs/: results of papers and benchmarks, the papers line by line, and lists of supported estimators.
 results: $(STAMP)
-	$(BIN)/python -m lostwax.reports.results
-	$(BIN)/python -m lostwax.reports.coverage
+	$(BIN)/python -m lostwax_dev.results
+	$(BIN)/python -m lostwax_dev.coverage
 	$(BIN)/python -m lostwax_dev.supported
 	$(BIN)/python -m lostwax_dev.which_attack
 

@@ -14,7 +14,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from lostwax.bounds import monte_carlo
 from lostwax.bounds.poisson import subsampled
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 SETTINGS = (  # noise, rate, steps, baseline
     (1.05507, 0.02, 1000, 0.1),

@@ -31,8 +31,8 @@ from sklearn.preprocessing import StandardScaler
 import lostwax as lw
 from lostwax.adapters.sklearn import read
 from lostwax.attacks import ClosedForm
-from lostwax.reports.results import Row, write_rows
 from lostwax.trainers.optimum import polish
+from lostwax_dev.results import Row, write_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 CLASSIFIED = {

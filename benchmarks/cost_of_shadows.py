@@ -11,7 +11,7 @@ Checked against `store_scales.py`: its cost at 10 thousand predicts that of its 
 from pathlib import Path
 
 import lostwax as lw
-from lostwax.reports.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, read_rows, write_rows
 
 SIZES = {"59K": 59_000, "2.56M": 2_560_000, "1B": 1_000_000_000}
 HEAD = 170  # parameters

@@ -10,7 +10,7 @@ import torch
 
 import lostwax as lw
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 PER_EPOCH, EPOCHS, RECORDS = 10, 2, 40
 SAMPLINGS = {

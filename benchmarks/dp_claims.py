@@ -12,7 +12,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 NOISE, CLIP, RATE, STEPS, LR = 0.7, 0.25, 0.1, 20, 0.1
 CLAIM = {"noise_multiplier": NOISE, "steps": STEPS, "sampling": lw.bounds.Poisson(RATE)}

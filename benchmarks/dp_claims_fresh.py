@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import lostwax as lw
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 FIRST = 5000  # settings of smaller seeds were seen while the rules were chosen
 FAULTS = {

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lostwax as lw
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 NOISE, CLIP, EPOCHS, BATCH, RECORDS, LR = 0.7, 0.25, 2, 8, 80, 0.1
 ADAPTIVE = {

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import lostwax as lw
 from lostwax.games import Records
 from lostwax.nets import mlp
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 CLIP, NOISE = 0.1, 4.0
 SETTINGS = {"full batches": (999, 1.0, 50), "Poisson batches": (499, 0.02, 10)}  # known records, rate, goal

@@ -19,7 +19,7 @@ import lostwax as lw
 from lostwax.attacks.ensemble import reconstructor
 from lostwax.attacks.ensemble.simulation import inflation
 from lostwax.games import Knowledge
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 ROUNDS = 6
 FOUND = 1e-6  # a mean squared error: a record right to a thousandth of the pixels' range

@@ -22,7 +22,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.metrics.estimate import clopper_pearson, median_interval
-from lostwax.reports.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, read_rows, write_rows
 
 RANKS = (1, 2, 4, 8)
 

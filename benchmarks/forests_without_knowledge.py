@@ -30,7 +30,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from lostwax.adapters.sklearn.forests_alone import forest_alone
 from lostwax.attacks.whole_table import Search, TooManyCellsError, WholeTable
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 SECONDS = 20  # of the search for a solution, and again for others
 SAMPLE = 1500  # DRAFT samples as many rows, and takes the first of them

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 import lostwax as lw
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 Array = np.ndarray
 AT_ONCE = 4_000_000  # normal numbers

@@ -46,11 +46,11 @@ from lostwax.attacks import ClosedForm
 from lostwax.attacks.trees import revealed_by_trees
 from lostwax.bounds.poisson import subsampled
 from lostwax.games import Cohort, Informed, Records
-from lostwax.reports.results import Row, read_rows, write_rows
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, Store
 from lostwax.shadows.linear_response import SAMPLE
 from lostwax.trainers.linear_response import BaseTrajectory, flat
+from lostwax_dev.results import Row, read_rows, write_rows
 
 RESULTS = Path(__file__).parent / "results" / "guard.json"
 THRESHOLD, HALVED = 0.8, 0.5

@@ -22,8 +22,8 @@ from torch import nn
 import lostwax as lw
 from lostwax.games import Records
 from lostwax.inits import Normal
-from lostwax.reports.results import Row, write_rows
 from lostwax.trainers import GD
+from lostwax_dev.results import Row, write_rows
 
 FEATURES, CLASSES, SIGMA = 256, 10, 0.002
 FEW = 20  # heads, one by one

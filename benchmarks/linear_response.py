@@ -34,10 +34,10 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.games import Knowledge
-from lostwax.reports.results import Row, write_rows
 from lostwax.shadows.linear_response import SAMPLE
 from lostwax.trainers.linear_response import BaseTrajectory, flat
 from lostwax.trainers.semi_linear import LeadingHessians, SemiLinear
+from lostwax_dev.results import Row, write_rows
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "papers"))
 import s1_cifar

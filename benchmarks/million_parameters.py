@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import lostwax as lw
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 sys.path.insert(0, str(Path(__file__).parent))
 from linear_response import SETTINGS

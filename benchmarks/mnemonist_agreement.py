@@ -15,7 +15,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.games import Knowledge
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 NETS = {"2 layers": (64, 10, 10), "4 layers": (64, 10, 10, 10, 10)}
 ERASURES = {"start": lw.attacks.mnemonist.ToStart(), "mean": lw.attacks.mnemonist.ToMean()}

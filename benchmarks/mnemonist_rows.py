@@ -16,7 +16,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.games import Knowledge
 from lostwax.learning.shadow_tables import shadow_tables
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 RECONN = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=300), epochs=20, batch_size=32)
 WORDS = {

@@ -24,7 +24,7 @@ import lostwax as lw
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Knowledge
 from lostwax.metrics import nearest_neighbour
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 KNOWN, PRIOR, GAMES = 500, 1_000, 1_000
 VICTIM = lw.GD(lr=0.2, momentum=0.9, steps=100, init=lw.inits.LeCunNormal())

@@ -24,7 +24,7 @@ from lostwax.defences import Defended, Quantised, Rounded, WeightNoise
 from lostwax.games import Hints, Knowledge
 from lostwax.inits import LeCunNormal
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.reports.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, read_rows, write_rows
 
 GAMES = 8
 WRONG = 0.02  # of a blind guess's error: twice what is promised

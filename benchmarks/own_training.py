@@ -27,8 +27,8 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.metrics.estimate import median_interval
-from lostwax.reports.results import Row, write_rows
 from lostwax.seeds import generator
+from lostwax_dev.results import Row, write_rows
 
 FOURTH = 4  # turn in which several processes take part
 

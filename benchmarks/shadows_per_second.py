@@ -23,8 +23,8 @@ import lostwax as lw
 from lostwax.games import Informed, Records
 from lostwax.nets import mlp
 from lostwax.records import digits
-from lostwax.reports.results import Row, write_rows
 from lostwax.trainers import GD
+from lostwax_dev.results import Row, write_rows
 
 HIDDEN, STEPS = 10, 100
 

@@ -23,8 +23,8 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.reports.results import Row, write_rows
 from lostwax.shadows import Game, Local, Ray, Store
+from lostwax_dev.results import Row, write_rows
 
 TILE, CLASSES, FEATURES = 2_048, 10, 16
 

@@ -27,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import lostwax as lw
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 SEED = 0
 CATEGORIES = 100

@@ -30,7 +30,7 @@ import sklearn
 from table_pipelines import CASES, SEED, fingerprint
 
 import lostwax as lw
-from lostwax.reports.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, read_rows, write_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).resolve().parent / "results" / "tables.json"

@@ -43,7 +43,7 @@ from table_pipelines import ONE_HOT, breast_cancer, by_kind, diabetes, digits, m
 from lostwax.adapters.sklearn import released
 from lostwax.attacks.trees import revealed_by_trees
 from lostwax.games import Kept, TableCells
-from lostwax.reports.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, read_rows, write_rows
 
 RESULTS = Path(__file__).resolve().parent / "results" / "trees.json"
 SEEDS = (0, 1, 2)

@@ -39,7 +39,7 @@ from lostwax.adapters.sklearn import released
 from lostwax.attacks.trees.paths import Narrowing, descend
 from lostwax.games.trees import Bounds
 from lostwax.reports.charts import COLOURS, DASHES, style
-from lostwax.reports.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, read_rows, write_rows
 
 RESULTS = Path(__file__).resolve().parent / "results" / "trees_protection.json"
 LEAVES = (1, 2, 5, 10, 20, 50)

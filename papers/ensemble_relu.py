@@ -33,7 +33,7 @@ from s1_mnist import (
 from torch import Tensor, nn
 
 import lostwax as lw
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 GAMES = {"relu": Game(paper=0.0182, activation=nn.ReLU)} | {
     f"private_{lr}_{size}": Game(

@@ -62,8 +62,8 @@ from torch.nn.functional import interpolate, pad
 
 import lostwax as lw
 from lostwax.provenance import machine
-from lostwax.reports.freshness import Code, as_code, code_of, commit_of
-from lostwax.reports.results import Row
+from lostwax_dev.freshness import Code, as_code, code_of, commit_of
+from lostwax_dev.results import Row
 
 GOOD, CLOSE = 0.4, 1e-4  # SSIM; mean squared error
 SIZES = {

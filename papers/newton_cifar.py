@@ -29,7 +29,7 @@ from s1_mnist import cohort, mean_row, parser, rate_row, squared_errors, write
 
 import lostwax as lw
 from lostwax.games import Knowledge
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 SIZES = {
     "known": (1_000, "records that the adversary knows"),

@@ -27,7 +27,7 @@ import lostwax as lw
 from lostwax.defences import Defence, Defended, Quantised, Rounded, WeightNoise
 from lostwax.games import Hints, Records, Release
 from lostwax.metrics import nearest_neighbour
-from lostwax.reports.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, read_rows, write_rows
 
 GAME = Game(trainer=replace(VICTIM, tf32=False))
 DEFENCES: dict[str, Defence | None] = {

@@ -42,7 +42,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.attacks.newton.inverter import Inversion
 from lostwax.games import Release
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 FLOAT32 = replace(VICTIM, tf32=False)
 GAMES = {  # the game, and how many targets

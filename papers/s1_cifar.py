@@ -56,8 +56,8 @@ from lostwax.games import Access, Cohort, Knowledge, Records, Release
 from lostwax.learning.shadow_tables import RESPONSES, ShadowTable
 from lostwax.metrics import LPIPS, nearest_neighbour
 from lostwax.provenance import fingerprint
-from lostwax.reports.results import Row
 from lostwax.shadows.linear_response import Responses, few_known
+from lostwax_dev.results import Row
 
 NET = lw.nets.cnn()
 START = lw.inits.LeCunNormal()  # S1 Table V

@@ -12,7 +12,7 @@ import numpy as np
 from s1_mnist import VICTIM, Game, arguments, rate_row, split, table, write
 
 import lostwax as lw
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 GAMES = {
     f"start_{seed}": Game(trainer=replace(VICTIM, init=lw.inits.LeCunNormal(seed=seed)), copies=1) for seed in range(10)

@@ -10,7 +10,7 @@ a small KL, but not the converse.
 
 from s1_mnist import Game, Judges, arguments, correlation_rows, mean_row, scores, split, table, write
 
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 COUNTS = (100, 300, 1_000, 3_000, 8_000, 20_000, 59_000)
 GAMES = {str(count): Game(prior=count, copies=1) for count in COUNTS}

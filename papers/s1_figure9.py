@@ -15,7 +15,7 @@ from s1_mnist import VICTIM, Game, Split, arguments, cohort, knowledge, rate_row
 
 import lostwax as lw
 from lostwax.games import Trainer
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 KAPPA, DELTA, STEPS = 1e-3, 1e-5, 100
 EPSILONS = (1, 10, 100, 1_000, 10_000)

@@ -41,7 +41,7 @@ from lostwax.games import Access, Cohort, Knowledge, Metric, Records
 from lostwax.metrics import LPIPS, correlation, nearest_neighbour
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.records.datasets import find_directory
-from lostwax.reports.results import Row, add_options, read_rows, write_rows
+from lostwax_dev.results import Row, add_options, read_rows, write_rows
 
 START = lw.inits.LeCunNormal()  # S1 Table V
 VICTIM = lw.GD(lr=0.2, momentum=0.9, steps=100, init=START, tf32=True)

@@ -17,7 +17,7 @@ from s1_mnist import VICTIM, parser, write
 import lostwax as lw
 from lostwax.games import Cohort, Records
 from lostwax.inits import Init
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 KNOWN, ALL = 10_000, 59_000
 SIZES = {

@@ -50,8 +50,8 @@ from lostwax.games.weak import dealt_rows
 from lostwax.metrics import Null, nearest_neighbour
 from lostwax.records.datasets import find_directory
 from lostwax.records.pictures import read_images
-from lostwax.reports.results import Row
 from lostwax.seeds import generator, key
+from lostwax_dev.results import Row
 
 SIDE = 64
 TAU = 0.1217  # S2's

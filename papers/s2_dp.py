@@ -46,7 +46,7 @@ from s2_table1 import GAMES as UNPROTECTED
 
 import lostwax as lw
 from lostwax.attacks.weak import TrainedOnHeads
-from lostwax.reports.results import Row, read_rows
+from lostwax_dev.results import Row, read_rows
 
 EPSILONS = (2, 5, 10, 20, 50, 100)
 # The least noise multiplier for each epsilon, `lw.DPSGD.for_epsilon(epsilon, delta, steps=steps, sample_rate=rate)`:

@@ -34,9 +34,9 @@ from lostwax.games import Knowledge, Records, Release, Threat, Trainer
 from lostwax.games.judges import NearestOfClass, other_games
 from lostwax.learning.decoders import Decoder
 from lostwax.metrics import Null, success_rate, true_positives, true_positives_by_class
-from lostwax.reports.results import Row
 from lostwax.shadows import Game as Shadows
 from lostwax.shadows import gaussian_weights
+from lostwax_dev.results import Row
 
 LARGEST = 4.0  # mean squared error of pixels in [-1, 1]
 START = lw.inits.Normal(0.002, seed=None)

@@ -33,8 +33,8 @@ from torch import Tensor, nn
 
 import lostwax as lw
 from lostwax.games import Cohort, Knowledge, Records, Release
-from lostwax.reports.results import Row
 from lostwax.seeds import generator
+from lostwax_dev.results import Row
 
 CLASSES = 10
 EXACT = 1e-20  # mean squared error of features

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.metrics import Null, roc
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 COLUMNS, ROWS = 12, 2
 RATES = np.logspace(-3, 0, 200)

@@ -38,9 +38,9 @@ from lostwax.attacks.dp_steps.prior_aware import Score
 from lostwax.bounds import best_success
 from lostwax.games import Cohort, Hints, Knowledge, Records, Release
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.reports.results import Row, read_rows
 from lostwax.trainers.record_gradients import record_gradients
 from lostwax.trainers.stacked import Architecture
+from lostwax_dev.results import Row, read_rows
 
 DELTA = 1e-5
 EPSILONS = (1, 2, 4, 8, 16, 32, 64, 100)

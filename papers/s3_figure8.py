@@ -26,7 +26,7 @@ from scipy.stats import hypergeom
 import lostwax as lw
 from lostwax.access import Weights
 from lostwax.games import Knowledge
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 PRIORS = (2, 8, 128)
 

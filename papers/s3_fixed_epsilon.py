@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from lostwax.bounds import Ceiling, bound
 from lostwax.bounds.inequalities import epsilon_of
-from lostwax.reports.results import Row, add_options, write_rows
+from lostwax_dev.results import Row, add_options, write_rows
 
 STEPS, DELTA = 100, 1e-5
 EPSILONS = (1, 2, 4, 8, 16, 32)

@@ -25,9 +25,9 @@ import lostwax as lw
 from lostwax.access import Weights
 from lostwax.games import Cohort, Knowledge, Records
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.reports.results import Row
 from lostwax.trainers.record_gradients import record_gradients
 from lostwax.trainers.stacked import Architecture
+from lostwax_dev.results import Row
 
 EPSILONS = (1, 10, 100, 1_000, 10_000)
 GAMES = {f"epsilon_{epsilon}": Setting(epsilon=epsilon, speeds=(0.1,)) for epsilon in EPSILONS}

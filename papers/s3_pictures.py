@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 SUCCESS = {"ceiling": "k-", "best": "k--", "attack": "C0o-", "sum": "C1.-", "top": "C2.-"}

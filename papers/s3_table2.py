@@ -14,8 +14,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from lostwax.bounds import bound, fano_advantage
-from lostwax.reports.results import Row, add_options, write_rows
 from lostwax.seeds import generator
+from lostwax_dev.results import Row, add_options, write_rows
 
 NOISES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 OURS = {10: (0.737, 0.322, 0.189, 0.128, 0.099, 0.080), 100: (0.362, 0.077, 0.035, 0.024, 0.018, 0.012)}

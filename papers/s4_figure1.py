@@ -16,7 +16,7 @@ from s4_cifar import GAMES, Split, arguments, in_time, split
 from s4_table3 import ATTACKS, play
 
 from lostwax.metrics import correlation
-from lostwax.reports.results import Row, read_rows
+from lostwax_dev.results import Row, read_rows
 
 PLAYED = ("reconn", "rows")
 FEWEST = 8  # initialisations, for a correlation over them

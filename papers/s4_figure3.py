@@ -20,7 +20,7 @@ from s1_mnist import mean_row, rate_row, write
 from s4_cifar import GAMES, Split, arguments, in_time, recipe, split, timed, trained
 from s4_table3 import loss_rows, storage_rows
 
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 STARTS = {"good": 11, "bad": 18}  # initialisations
 DRAWS = 2_000  # of the bootstrap

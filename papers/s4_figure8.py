@@ -23,7 +23,7 @@ from lostwax.attacks.mnemonist.attack import seen_by
 from lostwax.attacks.mnemonist.explanation import Erasure
 from lostwax.metrics import correlation
 from lostwax.metrics.estimate import spearman
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 ERASURES: dict[str, Erasure] = {"start": lw.attacks.mnemonist.ToStart(), "mean": lw.attacks.mnemonist.ToMean()}
 

@@ -29,7 +29,7 @@ from s4_cifar import GAMES, Game, Split, in_time, losses_of, split, timed
 
 import lostwax as lw
 from lostwax.games import Knowledge, Reconstructor, Records, Release
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 DEFAULT = ["relu_1", "sigmoid_1", "relu_3"]
 SIZES = {

@@ -19,7 +19,7 @@ from s4_cifar import FIRST_LAYER, GAMES
 
 import lostwax as lw
 from lostwax.games import Records
-from lostwax.reports.results import Row
+from lostwax_dev.results import Row
 
 LECUN, HE = lw.inits.LeCunNormal, lw.inits.He
 WAYS = {"0.02": (LECUN, 0.02), "0.05": (LECUN, 0.05), "0.1": (LECUN, 0.1), "0.2": (LECUN, 0.2), "he_0.05": (HE, 0.05)}

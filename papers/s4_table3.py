@@ -56,8 +56,8 @@ from lostwax.attacks.mnemonist.attack import seen_by
 from lostwax.attacks.reconn import Trained
 from lostwax.games import Reconstructor
 from lostwax.games.informed import InOrder
-from lostwax.reports.results import Row
 from lostwax.seeds import generator
+from lostwax_dev.results import Row
 
 DEFAULT = [*(f"relu_{run}" for run in TABLE_3), "sigmoid_1", "sigmoid_2"]
 ATTACKS = {

@@ -35,9 +35,9 @@ from lostwax.attacks.likeliest_refit import LikeliestRefit
 from lostwax.games import Cohort, Knowledge, Release
 from lostwax.metrics import BagRight, EditDistance, TokensRight
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.reports.freshness import as_code
-from lostwax.reports.results import Row, add_options, measured_now, write_rows
 from lostwax.seeds import generator
+from lostwax_dev.freshness import as_code
+from lostwax_dev.results import Row, add_options, measured_now, write_rows
 
 
 def with_dropout(net: nn.Module, x: Tensor, y: Tensor, seed: int) -> nn.Module:

@@ -42,9 +42,9 @@ from text import FAILED, blind, mean, sentences, share
 from torch import Tensor, nn
 
 from lostwax.metrics import BagRight, EditDistance, TokensRight
-from lostwax.reports.freshness import as_code
-from lostwax.reports.results import Row, add_options, measured_now, write_rows
 from lostwax.seeds import generator
+from lostwax_dev.freshness import as_code
+from lostwax_dev.results import Row, add_options, measured_now, write_rows
 
 RATE = 0.05
 STEPS, EPOCHS, BATCH = 5, 3, 167

@@ -40,9 +40,9 @@ from torch import nn
 import lostwax as lw
 from lostwax.games import Cohort, Hints, Knowledge, Records, Trainer
 from lostwax.provenance import machine
-from lostwax.reports.freshness import Code, as_code, changed, code_of, commit_of
-from lostwax.reports.results import Row, read_rows
 from lostwax.seeds import generator
+from lostwax_dev.freshness import Code, as_code, changed, code_of, commit_of
+from lostwax_dev.results import Row, read_rows
 
 CLOSE = 1e-4
 VICTIM = lw.GD(lr=0.5, steps=30, dtype=torch.float64, init=lw.inits.LeCunNormal())

@@ -14,7 +14,6 @@ LIGHT = (
     "lostwax.verbs",
     "lostwax.cli",
     "lostwax.provenance",
-    "lostwax.reports.results",
 )
 HEAVY = ("torch", "sklearn", "matplotlib", "zarr", "ray", "tyro", "scipy", "pandas")
 OPTIONAL = ("torchvision", "PIL", "ray", "zarr", "pandas", "pyarrow", "dp_accounting", "opacus", "safetensors", "rich")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lostwax.reports.results import read_rows, smaller, write_rows
+from lostwax_dev.results import read_rows, smaller, write_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 

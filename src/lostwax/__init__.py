@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOME = {  # public name -> the module it lives in; the list itself is `__init__.pyi`
     name.name: node.module

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from torchvision import models
 
 import lostwax as lw
 from lostwax.files import write_tensors
-from lostwax.reports.results import Row, read_rows, write_rows
 from lostwax.trainers.dpsgd import noise_for
+from lostwax_dev.results import Row, read_rows, write_rows
 
 SIZES = "--known 20 --shadows 30 --targets 6 --width 16 --epochs 2"
 CIFAR_SIZES = "--known 8 --shadows 12 --targets 4 --epochs 1"

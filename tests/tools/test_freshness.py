@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from lostwax.reports import freshness
-from lostwax.reports.freshness import changed, code_of, commit_of, essence, state, without_marks
-from lostwax.reports.results import Row, outdated, page, read_rows, write_rows
+from lostwax_dev import freshness
+from lostwax_dev.freshness import changed, code_of, commit_of, essence, state, without_marks
+from lostwax_dev.results import Row, outdated, page, read_rows, write_rows
 
 
 @pytest.fixture

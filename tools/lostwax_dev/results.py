@@ -17,7 +17,7 @@ from typing import Any
 
 from lostwax import __version__, files
 from lostwax.provenance import machine
-from lostwax.reports.freshness import Code, as_code, changed, code_of, commit_of, state
+from lostwax_dev.freshness import Code, as_code, changed, code_of, commit_of, state
 
 HEAD = """# Results
 
@@ -308,7 +308,7 @@ def number(value: float | str | None) -> str:
 
 
 def main() -> None:
-    """`python -m lostwax.reports.results [ROOT]` rewrites docs/results.md and names results of earlier code."""
+    """`python -m lostwax_dev.results [ROOT]` rewrites docs/results.md and names results of earlier code."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd()
     (root / "docs" / "results.md").write_text(page(root))
     if old := outdated(root):

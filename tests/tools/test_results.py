@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import lostwax
-from lostwax.reports.freshness import without_marks
-from lostwax.reports.results import Row, add_options, page, read_rows, smaller, write_rows
+from lostwax_dev.freshness import without_marks
+from lostwax_dev.results import Row, add_options, page, read_rows, smaller, write_rows
 
 
 def test_rows_are_written_with_command_and_machine_and_read_back(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from lostwax.reports.coverage import (
+from lostwax_dev.coverage import (
     MeasuredCell,
     PaperCell,
     PaperItem,
@@ -16,8 +16,8 @@ from lostwax.reports.coverage import (
     read,
     sentence,
 )
-from lostwax.reports.freshness import without_marks
-from lostwax.reports.results import Row, stated_scale, write_rows
+from lostwax_dev.freshness import without_marks
+from lostwax_dev.results import Row, stated_scale, write_rows
 
 TABLES = {
     "S1": ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"],

@@ -21,8 +21,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lostwax.reports.freshness import EARLIER, UNKNOWN, state
-from lostwax.reports.results import Row, number, read_rows, scale_of
+from lostwax_dev.freshness import EARLIER, UNKNOWN, state
+from lostwax_dev.results import Row, number, read_rows, scale_of
 
 BETTER = ("lower", "higher", "equal", "exact", "below", "above")
 RUN = ("beaten", "matched", "corrected", "another attack", "another victim", "both fail", "missed", "not comparable")
@@ -476,7 +476,7 @@ def _row(*cells: str) -> str:
 
 
 def main() -> None:
-    """`python -m lostwax.reports.coverage [ROOT]` rewrites docs/papers.md, and the sentence that README quotes."""
+    """`python -m lostwax_dev.coverage [ROOT]` rewrites docs/papers.md, and the sentence that README quotes."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd()
     (root / "docs" / "papers.md").write_text(page(root))
     every = sum(counted(read(root)[1]).values(), Counter())
