@@ -136,6 +136,30 @@ def test_copies_of_few_rows_without_a_target_are_undecided():
     assert lw.audit(MinMaxScaler().fit(rows), rows).grade is Grade.UNDECIDED
 
 
+def test_a_sparse_model_of_other_rows_gives_nothing_exactly():
+    """At its optimum it is a model of these rows, which the release is not."""
+    random = np.random.default_rng(4)
+    rows = random.normal(size=(200, 6))
+    y = rows @ [3, 2, 1, 0, 0, 0] + 0.3 * random.normal(size=200)
+    model = Lasso(alpha=0.1).fit(rows[:160], y[:160])
+    audit = lw.audit(model, (rows, y))
+    assert not any("the release gives exactly" in note for note in audit.notes)
+    assert any("not fitted on this table" in note for note in audit.notes)
+    again = lw.audit(Lasso(alpha=0.1, tol=1e-12).fit(rows, y), (rows, y))
+    assert any("the release gives exactly" in note for note in again.notes)
+    assert not any("not fitted on this table" in note for note in again.notes)
+
+
+def test_exact_and_certain_cells_are_one_statement():
+    model = RandomForestRegressor(5, random_state=0).fit(X, Y)
+    audit = lw.audit(model, (X, Y))
+    cells = audit.finding(audit.conclusion.line.name).cells
+    said = [sentence for sentence in audit.conclusion.sentences if "cells" in sentence]
+    assert len(said) == 1
+    assert said[0].startswith(f"{cells.exact} of {cells.total} cells")
+    assert not any("not rebuilt" in sentence for sentence in decide(audit).supports)
+
+
 def answered(seed, kind):
     """An audit of guesses that owe nothing to the targets of their games, beside what the other columns give."""
     random = np.random.default_rng(seed)

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.ensemble import RandomForestRegressor
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import Lasso, Ridge
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, PolynomialFeatures, StandardScaler
+from sklearn.tree import DecisionTreeRegressor
 
 import lostwax as lw
 from lostwax.reports.attacker import attacker
@@ -72,8 +73,18 @@ def test_this_scaler_comes_first():
     found = answer(of_diabetes(make_pipeline(StandardScaler(), Ridge()))).advice
     assert found[0].startswith("StandardScaler's mean")
     assert found[0].endswith("Fit it on public data.")
-    assert found[1].startswith("Give out predictions only")
+    assert found[1].startswith("Do not give out exact predictions instead")  # they give the weights away
     assert found[2].startswith("Train with differential privacy")
+
+
+def test_predictions_alone_are_a_remedy_for_trees_but_not_for_equations():
+    def advice(model):
+        return " ".join(remedies(of_diabetes(model)))
+
+    assert "Give out predictions only" in advice(DecisionTreeRegressor(max_depth=3))
+    for model in (Ridge(), Lasso(0.1), make_pipeline(PolynomialFeatures(), Lasso(0.1))):
+        assert "predictions only" not in advice(model)
+        assert "exact predictions" in advice(model)
 
 
 def test_this_range():
