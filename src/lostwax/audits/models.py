@@ -211,7 +211,7 @@ def _with_held(audit: Audit, release: ReleasedTable) -> Audit:
     )
     if release.held_labels is None or everything:  # rows that are held with their labels were attacked with them
         return audit
-    return replace(audit, unanswered=(*audit.unanswered, f"{release.held_labels} The grade is about the rows alone."))
+    return replace(audit, unanswered=(*audit.unanswered, f"{release.held_labels} The grade does not count this."))
 
 
 def _announce(data: Any, games: int | None) -> None:
