@@ -55,8 +55,8 @@ def check_same_data(
     if not score <= limit and not early:
         steps = f", as {elsewhere[0]} before it was not" if elsewhere else ""
         raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y){steps}, or stopped far from its optimum: "
-            f"{distance} (expected < {limit**0.5:.2g}). {cure}"
+            f"audit: {fitted.name} was not fitted on this data (X, y){steps}, or stopped far from its optimum, "
+            f"or noise was added to its weights: {distance} (expected < {limit**0.5:.2g}). {cure}"
         )
     if early and not (worse := beside_zero_weights(fitted)) <= WORSE_THAN_NOTHING:
         if fitted.model.stochastic:
@@ -71,7 +71,9 @@ def check_same_data(
         )
     if score <= DOUBTFUL:
         return None
-    return f"far from its optimum, or not fitted on this table (were test rows passed too?): {distance}."
+    return (
+        f"far from its optimum, with noise added, or not fitted on this table (were test rows passed too?): {distance}."
+    )
 
 
 def check_sparse(fitted: SparseFitted) -> None:
@@ -84,9 +86,9 @@ def check_sparse(fitted: SparseFitted) -> None:
     score = float((gap - fitted.model.slack()).clamp_min(0).square().sum() / each.sum().clamp_min(1e-300))
     if not score <= UNRELATED and not fitted.model.stopped_early:
         raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y), or stopped far from its optimum: the gradient "
-            f"at its weights is {score**0.5:.2g} times that of an unrelated sample of this size (expected < "
-            f"{UNRELATED**0.5:.2g}). Pass exactly the rows, labels and sample_weight it was fitted on."
+            f"audit: {fitted.name} was not fitted on this data (X, y), or stopped far from its optimum, or noise was "
+            f"added to its weights: the gradient there is {score**0.5:.2g} times that of an unrelated sample of this "
+            f"size (expected < {UNRELATED**0.5:.2g}). Pass exactly the rows, labels and sample_weight it was fitted on."
         )
 
 
