@@ -362,7 +362,7 @@ def _certified(found: Finding) -> tuple[str, ...]:
     if guess.certified is None:
         return ()
     sure = f"{int(guess.certified.sum())} of {len(guess.certified)} guesses"
-    notes = [f"{sure} reproduce the released weights to rounding, which determine them."]
+    notes = [f"{sure} reproduce the released weights to rounding, and no record near them or mirrored does."]
     if guess.undetermined is not None and guess.undetermined.any():
         left = guess.undetermined.flatten(1).double()  # (games, numbers)
         notes.append(

@@ -79,11 +79,16 @@ def test_a_response_that_predicts_nothing_is_an_error():
         Newton(bank=60, response=LinearResponse(directions=20, checked=16)).prepare(knowledge, seed=0)
 
 
-def test_as_many_coordinates_as_directions_would_explain_any_release():
-    knowledge, _, _ = game()
-    attack = Newton(bank=100, coordinates=40, response=LinearResponse(directions=40, checked=16))
-    with pytest.raises(ValueError, match="40 reliable directions do not determine 40 coordinates"):
-        attack.prepare(knowledge, seed=0)
+@pytest.mark.parametrize(
+    ("directions", "coordinates", "prior"), [(40, 40, PRIOR), (30, 50, PRIOR), (500, 60, PRIOR[:40])]
+)
+def test_as_many_coordinates_as_directions_would_explain_any_release(directions, coordinates, prior):
+    """Said before any model is trained; few records span few directions, whatever is set."""
+    knowledge = replace(game()[0], prior=prior, threat=lw.Informed(KNOWN[:30]))
+    attack = Newton(coordinates=coordinates, response=LinearResponse(directions=directions, checked=16))
+    objection = attack.objection(knowledge)
+    assert "directions of the response do not determine" in objection
+    assert replace(attack, coordinates=20).objection(knowledge) is None
 
 
 def test_settings_that_contradict_each_other_are_refused():

@@ -144,7 +144,22 @@ class Newton:
             return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         if self.response is not None and (sentence := self.response.objection(knowledge)) is not None:
             return refusal + sentence.removeprefix("LinearResponse is not applicable: ")
+        if (sentence := self._too_few_directions(knowledge, known)) is not None:
+            return refusal + sentence
         return None if self.start is None else self.start.objection(knowledge)
+
+    def _too_few_directions(self, knowledge: Knowledge, known: Records) -> str | None:
+        """That even if every direction of the response were reliable, they would not determine the coordinates."""
+        if self.response is None or self.response.follows_all(_weights(knowledge)):
+            return None
+        models = len(known) + len(knowledge.prior) - self.response.checked
+        directions, wanted = min(self.response.directions, models - 1), self.coordinates
+        if wanted is None or directions < 1 or directions > min(wanted, _numbers(knowledge)):
+            return None
+        return (
+            f"{directions} directions of the response do not determine {min(wanted, _numbers(knowledge))} coordinates: "
+            "any release would be explained. Set fewer coordinates, or more directions of the response."
+        )
 
     def _objection_to_sets(self, knowledge: Knowledge, trainer: Trainer, refusal: str) -> str | None:
         """The same where no record is known."""

@@ -13,14 +13,15 @@ from torch import Tensor
 from lostwax.attacks.newton.annealing import Annealed, Annealing
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
 from lostwax.attacks.newton.factored import ROUNDED
-from lostwax.attacks.newton.misfit import OtherRecords, is_noise
+from lostwax.attacks.newton.misfit import Comparison, OtherRecords, is_noise
 from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.solver import STALLED, Ended, Linearised, Point, Problem
 from lostwax.games import Guess, Hints, Reconstructor, Records, Release
 from lostwax.learning.coordinates import Coordinates, as_records, flat
 
 CERTAIN = 10  # times the rounding error of the weights: a residual up to this is explained
-DETERMINED = 0.01  # of a blind guess's error: the most that rounding may leave
+CONSTANT = 1e-8  # of a number's mean: with a smaller deviation in the prior it is known
+DETERMINED = 0.01  # of a number's variance in the prior: the most that rounding may leave
 
 
 class Inversion(NamedTuple):
@@ -33,10 +34,12 @@ class Inversion(NamedTuple):
     variance: Tensor  # (k, d) predicted squared error of each number
     prior_variance: Tensor  # (k, d) over known and prior records
     directions: Tensor  # (r,) how far one deviation of the prior moves the weights: singular values of the Jacobian
-    determined: bool  # rounding leaves less than a hundredth of a blind guess's error
+    determined: bool  # rounding leaves less than a hundredth of the prior's variance, in every column of a table
     jacobians: int  # computed for this game; matrix-free: how often training was linearised
     explained_up_to: float = CERTAIN  # times the rounding: the largest residual that it explains
     is_noise: bool = True  # False: the residual is small, but points to other records (tested if defended)
+    has_effect: bool = True  # False: so would a record that training ignores (tested if not defended)
+    double: Tensor | None = None  # (u,) other records that explain the release as well
 
     @property
     def predicted(self) -> float:
@@ -55,11 +58,12 @@ class Inversion(NamedTuple):
 
     @property
     def certified(self) -> bool:
-        """True if the records reproduce the release to rounding and the release determines them.
+        """True if the records reproduce the release to rounding, the release determines them, and no double was found.
 
-        Then no records nearby reproduce the weights as well; records far away might (Balle et al. 2022, Theorem 8).
+        Then no records nearby reproduce the weights as well, nor their mirror images; other records far away might
+        (Balle et al. 2022, Theorem 8).
         """
-        return self.explained and self.determined
+        return self.explained and self.determined and self.has_effect and self.double is None
 
     @property
     def undetermined(self) -> int:
@@ -104,9 +108,14 @@ def better(before: Inversion, one: Inversion) -> Inversion:
     return min(before, one, key=lambda each: (not each.explained, each.residual))
 
 
-def determined(variance: Tensor, prior_variance: Tensor) -> bool:
-    """True if the predicted error of every record (k, d) is far below that of a blind guess."""
-    return bool((variance.mean(1) <= DETERMINED * prior_variance.mean(1)).all())
+def determined(variance: Tensor, prior_variance: Tensor, *, pictures: bool) -> bool:
+    """True if the predicted error of every number (k, d) is far below that of a blind guess, in its own unit.
+
+    Numbers of pictures have one unit: their mean counts. Some pixels hardly ever vary.
+    """
+    if pictures:
+        variance, prior_variance = variance.mean(1), prior_variance.mean(1)
+    return bool((variance <= DETERMINED * prior_variance).all())
 
 
 def as_guess(found: Sequence[Inversion], like: Records, device: torch.device) -> Guess:
@@ -193,7 +202,7 @@ class Polisher:
         if self.published.defended:  # the step to the likeliest record is large
             ended = self._settled([self._afresh(game) for game in ended], released)
         rounding = self._rounding([game.point for game in ended])
-        return [self._evidence(game, float(floor)) for game, floor in zip(ended, rounding, strict=True)]
+        return [self._evidence(*each) for each in zip(ended, rounding.tolist(), released, strict=True)]
 
     def _afresh(self, game: Ended) -> Ended:
         """The same game, linearised at its current point."""
@@ -260,19 +269,33 @@ class Polisher:
         directions = torch.where(directions > eps * directions[0], directions, 0.0)
         return directions, turned, directions * (left.mT @ (wide.mT @ residual))
 
-    def _evidence(self, game: Ended, rounding: float) -> Inversion:
-        """The likeliest record and its predicted error; not certified if the last step still moved it far."""
+    def _evidence(self, game: Ended, rounding: float, released: Tensor | None = None) -> Inversion:
+        """The likeliest record and its predicted error; not certified if the last step still moved it far.
+
+        Compared with other records if the release (p,) is given.
+        """
         likeliest = self._likeliest_record(game, rounding)
         found = self._inversion(game.point, likeliest, rounding, game.jacobians)
         if found.certified and self.published.defended:
             found = found._replace(is_noise=self._is_noise(game))
-        if not found.certified or not self.problem.quick.trained:
-            return found
-        expected = game.linear.jacobian.double() @ likeliest.weakest.mT  # (p, w)
-        if self._accurate(likeliest.directions) and self.problem.moves(game.point, likeliest.weakest, expected):
-            return found
-        exact = game._replace(linear=self.problem.exact_linear(game.point.a, game.point.label))
-        return self._inversion(exact.point, self._likeliest_record(exact, rounding), rounding, exact.jacobians)
+        if found.certified and self.problem.quick.trained:
+            expected = game.linear.jacobian.double() @ likeliest.weakest.mT  # (p, w)
+            if not (
+                self._accurate(likeliest.directions) and self.problem.moves(game.point, likeliest.weakest, expected)
+            ):
+                game = game._replace(linear=self.problem.exact_linear(game.point.a, game.point.label))
+                found = self._inversion(game.point, self._likeliest_record(game, rounding), rounding, game.jacobians)
+        return self._compared(found, game.point, released) if found.certified and released is not None else found
+
+    def _compared(self, found: Inversion, point: Point, released: Tensor) -> Inversion:
+        """The same beside other records: not certified if it has no effect, or if another explains the release."""
+        prior = self.prior_mean, self.prior_variance, self.left_out
+        beside = Comparison(self.problem, self.others, *prior, point, released)
+        if not self.published.defended and not beside.effect() > 2 * CERTAIN * found.rounding:
+            return found._replace(has_effect=False)
+        doubles = beside.doubles(self.jacobians, found.rounding)
+        explaining = [one for one in doubles if one.distance <= found.explained_up_to * found.rounding]
+        return found._replace(double=self.problem.coordinates(explaining[0].a)) if explaining else found
 
     def _is_noise(self, game: Ended) -> bool:
         """True if what the answer leaves unexplained does not point to other records."""
@@ -303,6 +326,7 @@ class Polisher:
                 likeliest.moved.square() @ squares,
             )
         )
+        size, pictures = coordinates(self.prior_mean).view(k, -1)[:, :d], self.problem.exact.known.x.ndim > 2
         return Inversion(
             record=coordinates(likeliest.a),
             label=point.label,
@@ -311,7 +335,8 @@ class Polisher:
             variance=variance,
             prior_variance=prior,
             directions=likeliest.directions,
-            determined=determined(variance + moved, prior) and (likeliest.settled or not self.published.defended),
+            determined=determined(variance + moved, prior + (CONSTANT * size).square(), pictures=pictures)
+            and (likeliest.settled or not self.published.defended),
             jacobians=jacobians,
             explained_up_to=explained_up_to(len(point.residual)) if self.published.defended else CERTAIN,
         )

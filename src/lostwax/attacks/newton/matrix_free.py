@@ -235,6 +235,6 @@ class MatrixFree:
             variance=prior * share,
             prior_variance=prior,
             directions=sizes,
-            determined=determined(prior - gone, prior),
+            determined=determined(prior - gone, prior, pictures=self.problem.exact.known.x.ndim > 2),
             jacobians=game.steps,
         )

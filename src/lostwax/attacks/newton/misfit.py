@@ -1,19 +1,33 @@
-"""Is what an answer leaves unexplained noise alone, or the trace of another record?"""
+"""Is what an answer leaves unexplained noise alone? And which other records might explain the release as well?"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.games import Records
+from lostwax.attacks.newton.solver import Point, Problem
+from lostwax.games import Records, Release
 from lostwax.learning.coordinates import flat
 from lostwax.seeds import generator
+from lostwax.trainers.stacked import Architecture, Batch, Params, gradient
 
 MODELS = 64  # trained on records near an answer, to test it
 CLOSEST, FARTHEST = 0.15, 0.45  # of the way from the answer to other records: where they lie
 LEVEL = 0.01  # share of right answers that fail the test, about
+COLUMNS, PLACES = 32, 24  # numbers of a record that are varied, at most, and values of each
+RANGE = 3.0  # deviations around the prior's mean, in which these lie
+SAME = 1e-3  # of a record's gradients: with a smaller difference another record may be its double
+LESS = 0.2  # of the largest difference on the way: beyond it, a smaller one may lead to a double
+ANOTHER = 0.2  # deviations of the prior: a record that differs by more in some number is another one
+MOMENTS = 4  # of training, at which gradients are compared
+COMPARED = 4  # other records with which the effect of an answer is compared
+DOUBLES = 2  # records of each kind that are trained on, or searched from
+TOGETHER = 1_024  # records whose gradients are computed together
 
 
 class OtherRecords(NamedTuple):
@@ -81,3 +95,149 @@ def usual(value: float, draws: Tensor, level: float) -> bool:
     if variance == 0:
         return value <= mean
     return value <= float(gamma.isf(level, mean**2 / variance, scale=variance / mean))
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """An answer beside other records, before it is certified: does it change the weights, and do others explain them?
+
+    Records with the same gradients at some moments of training are trained on alike. Gradients of one record take far
+    less time than a training, so they tell which records are worth one.
+    """
+
+    problem: Problem
+    others: OtherRecords
+    prior_mean: Tensor  # (r,) of the unknowns
+    prior_variance: Tensor  # (r,)
+    left_out: Tensor  # (u,) variance that the unknowns do not span
+    point: Point  # the answer
+    released: Tensor  # (p,)
+
+    def effect(self) -> float:
+        """How far the answer moves the weights, by its gradients and by how far other records move them by theirs."""
+        weights = self.problem.exact.in_units(Release(self._models[-1]).flat())
+        pushed = (self._slopes(self._near) - self._own).norm(dim=1)  # (COMPARED,)
+        return float(self._own.norm() * ((weights[1:] - weights[0]).norm(dim=1) / pushed).median())
+
+    def doubles(self, jacobians: int, enough: float) -> list[Point]:
+        """Other records, trained on, that may explain the release as well.
+
+        Mirror images with the same gradients; and what Newton's steps find from where gradients return to those of the
+        answer while one of its unknowns moves away.
+        """
+        coordinates, exact, a = self.problem.coordinates, self.problem.exact, self.point.a
+        shape = tuple(exact.known.x.shape[1:])
+        images = mirrored(coordinates(a), coordinates(self.prior_mean), exact.secrets, shape)
+        alike = self._different(coordinates.of_records(images))
+        alike = alike[self._differences(alike) <= SAME * self._own.norm()][:DOUBLES]
+        lines, which = varied(a, self.prior_mean, self.prior_variance.sqrt())
+        lines = coordinates.clamped(lines)  # (columns, places, r)
+        values = lines[torch.arange(len(which)), :, which]
+        far = self._differences(lines.flatten(0, 1)).view_as(values)
+        back = torch.where(returning(far, values, a[which]), far, torch.inf).flatten()
+        starts = lines.flatten(0, 1)[back.argsort()[: min(DOUBLES, int(back.isfinite().sum()))]]
+        found = self._trained(alike)
+        if begun := self._trained(starts):
+            released, limit = self.released.expand(len(begun), -1), torch.full((len(begun),), enough)
+            ended = self.problem.descend(begun, self.problem.linears(begun), released, limit, jacobians)
+            found += [game.point for game in ended]
+        return [one for one in found if len(self._different(one.a[None]))]
+
+    @cached_property
+    def _near(self) -> Tensor:
+        """(COMPARED, r) records on the way from the answer to others."""
+        coordinates = self.problem.coordinates
+        near = self.others.near(coordinates(self.point.a), self.point.label)
+        return coordinates.of_records(near[:: MODELS // COMPARED])
+
+    @cached_property
+    def _models(self) -> list[Params]:
+        """(1 + COMPARED, ...) each: models of the answer and of those, before some of their steps."""
+        training, a = self.problem.exact.computed_in(torch.float64), torch.cat([self.point.a[None], self._near])
+        cohort = training.cohort(self.problem.coordinates(a), self.point.label.expand(len(a), -1))
+        last = training.trainer.batches.steps(cohort.records) - 1
+        kept = {round(last * place / (MOMENTS - 1)) for place in range(MOMENTS)}
+        steps = training.trainer.transcript(training.net, cohort, seed=0)
+        return [dict(step.params) for step in steps if step.number in kept]
+
+    @cached_property
+    def _own(self) -> Tensor:
+        return self._slopes(self.point.a[None])[0]
+
+    def _slopes(self, a: Tensor) -> Tensor:
+        """(m, moments p) gradients of the records with these unknowns (m, r), while the answer is trained on."""
+        training, found = self.problem.exact.computed_in(torch.float64), []
+        net = Architecture.of(training.net, a.device, torch.float64)
+        for part in torch.split(a, TOGETHER):
+            own = training.cohort(self.problem.coordinates(part), self.point.label.expand(len(part), -1)).own
+            slopes: list[Tensor] = []
+            for params in self._models:
+                models = {name: value[:1].to(a).expand(len(part), *value.shape[1:]) for name, value in params.items()}
+                slopes += gradient(net, training.trainer.loss, models, Batch((), ((own.inputs, own.y),))).values()
+            found.append(torch.cat([slope.flatten(1) for slope in slopes], 1))
+        return torch.cat(found)
+
+    def _differences(self, a: Tensor) -> Tensor:
+        """(m,) how much the gradients of records differ from those of the answer."""
+        return (self._slopes(a) - self._own).norm(dim=1) if len(a) else a.new_zeros(0)
+
+    def _trained(self, a: Tensor) -> list[Point]:
+        """Records (s, r) of the answer's classes."""
+        released = self.released.expand(len(a), -1)
+        return self.problem.points(a, self.point.label.expand(len(a), -1), released) if len(a) else []
+
+    def _different(self, a: Tensor) -> Tensor:
+        """Those of the records (s, r) that differ from the answer by more than a certificate leaves, in some number."""
+        directions = self.problem.coordinates.directions
+        variance = self.prior_variance @ directions.square() + self.left_out
+        off = ((a - self.point.a) @ directions).square()
+        if self.problem.exact.known.x.ndim > 2:  # the numbers of a picture have one unit
+            return a[off.mean(1) > ANOTHER**2 * variance.mean()]
+        return a[(off > ANOTHER**2 * variance.clamp_min(1e-30)).any(1)]
+
+
+def mirrored(z: Tensor, mean: Tensor, secrets: int, shape: tuple[int, ...]) -> Tensor:
+    """(s, k u) records that a net with a symmetry cannot tell from an answer's (k u,).
+
+    All numbers negated, or reflected at the prior's mean (k u,); shifted cyclically by one or reversed along each axis
+    of a record's shape; single numbers negated, and neighbours exchanged.
+    """
+    records = z.view(secrets, -1)[:, : math.prod(shape)].reshape(secrets, *shape)
+    axes = [axis for axis, size in enumerate(shape, 1) if size > 1]
+    whole = [-z, 2 * mean - z]
+    for turned in (turn for axis in axes for turn in (records.roll(1, axis), records.flip(axis))):
+        labelled = z.clone().view(secrets, -1)
+        labelled[:, : math.prod(shape)] = turned.flatten(1)
+        whole.append(labelled.flatten())
+    some = _some(len(z), z)
+    negated, exchanged = z.repeat(len(some), 1), z.repeat(len(some), 1)
+    each, beside = torch.arange(len(some), device=z.device), (some + 1) % len(z)
+    negated[each, some] = -z[some]
+    exchanged[each, some], exchanged[each, beside] = z[beside], z[some]
+    return torch.cat([torch.stack(whole), negated, exchanged])
+
+
+def varied(a: Tensor, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+    """(columns, PLACES, r) an answer with one of its unknowns (r,) at other values, from small to large; and which."""
+    some = _some(len(a), a)
+    along = torch.linspace(-RANGE, RANGE, PLACES).to(a)
+    found = a.repeat(len(some), PLACES, 1)
+    found[torch.arange(len(some), device=a.device), :, some] = mean[some, None] + deviation[some, None] * along
+    return found, some
+
+
+def returning(differences: Tensor, values: Tensor, here: Tensor) -> Tensor:
+    """(columns, PLACES) where differences from an answer's gradients are small again, farther away from the answer.
+
+    At values (columns, PLACES) of one number each, which the answer has at `here` (columns,). Another record that
+    explains the release may be near.
+    """
+    above = values > here.unsqueeze(1)
+    rising = torch.where(above, differences, 0.0).cummax(1).values
+    falling = torch.where(above, 0.0, differences).flip(1).cummax(1).values.flip(1)
+    return differences < LESS * torch.where(above, rising, falling)
+
+
+def _some(numbers: int, like: Tensor) -> Tensor:
+    """Which of the numbers are varied: all, or some that are spread over them."""
+    return torch.linspace(0, numbers - 1, min(numbers, COLUMNS)).round().long().to(like.device)

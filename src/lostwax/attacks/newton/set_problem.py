@@ -254,6 +254,10 @@ class SetPolisher(Polisher):
         """Within the space of a defended release nothing is certified, so that nothing is tested."""
         return self.sets.span is not None or super()._is_noise(game)
 
+    def _compared(self, found: Inversion, point: Point, released: Tensor) -> Inversion:
+        """Only if the first layer shows no space: one that does is linear in the records, and mirrors none."""
+        return found if self.sets.span is not None else super()._compared(found, point, released)
+
     @property
     def whole_weights(self) -> int:
         """p."""
