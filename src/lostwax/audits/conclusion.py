@@ -293,8 +293,8 @@ class _Words(NamedTuple):
         played = len(self.audit.games)
         return (
             f"As released, {_of(released.rebuilt, played).lower()} do{self._share(released.rebuilt)}: its weights are "
-            "not at the optimum of these rows. The solver stopped early, which is luck, not a defence; or the model was "
-            "fitted on other rows or weights; or noise was added, which the optimum leaves out.",
+            "not at the optimum of these rows. The solver stopped early, which is luck, not a defence; or the model "
+            "was fitted on other rows or weights; or noise was added, which the optimum leaves out.",
         )
 
     def _target(self) -> tuple[str, ...]:

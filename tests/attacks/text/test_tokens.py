@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 import lostwax as lw
 from lostwax.access import Weights
 from lostwax.attacks.text.attack import table_of
-from lostwax.attacks.text.search import _swapped
+from lostwax.attacks.text.search import _shifted, _swapped
 from lostwax.games import Cohort, Knowledge
 
 VOCABULARY, LENGTH = 40, 4
@@ -137,3 +138,31 @@ def test_sentences_may_be_filled_up():
     guess = prepared(net)(release)
     assert guess.records.x[0, 0].tolist() == [5, 6, 0, 0]
     assert guess.certified.all()
+
+
+class Circular(nn.Module):
+    """Takes every rotation of a sentence for the same; or with padding, where a sentence begins makes no difference."""
+
+    def __init__(self, padding):
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, 6, padding_idx=0 if padding else None)
+        self.conv, self.out = nn.Conv1d(6, 10, 3, padding=1, padding_mode="circular"), nn.Linear(10, 2)
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.conv(self.tokens(x).transpose(1, 2))).mean(2))
+
+
+@pytest.mark.parametrize("padding", [False, True])
+def test_a_sentence_that_could_begin_elsewhere_is_not_certified(padding):
+    torch.manual_seed(3)
+    net = Circular(padding)
+    guess = prepared(net)(released(net))
+    assert not guess.certified.any()
+
+
+def test_shifted_sentences_are_the_same_tokens_in_another_order():
+    x = torch.arange(5)
+    others = {tuple(row) for row in _shifted(x).tolist()}
+    assert all(sorted(row) == x.tolist() for row in others)
+    assert {(4, 3, 2, 1, 0), (1, 2, 3, 4, 0), (3, 4, 0, 1, 2), (0, 3, 1, 2, 4)} <= others
+    assert len(_shifted(torch.arange(64))) < 20_000

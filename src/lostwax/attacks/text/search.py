@@ -20,6 +20,7 @@ from lostwax.seeds import generator
 VOCABULARY = 2  # times the length: rows of the table, the most moved first, that the search considers
 SHUFFLED = 4  # tokens of the best sentence, for every other start
 CLOSE = 0.3  # of the record's effect: a model nearer than this to the release corrects the response
+SHORT = 16  # tokens: of a sentence up to this long, every two neighbouring parts are exchanged
 MARGIN = 10.0  # times the rounding of one training, up to which weights count as equal
 
 
@@ -172,12 +173,12 @@ class TokenSearch:
         return EmbeddingSpace(self.response).nearest(self.response.embeddings[x], y, shortlist, target)
 
     def _determined(self, x: Tensor, y: Tensor, vocabulary: Tensor | None, labels: Tensor) -> bool:
-        """Whether every similar sentence would give other weights, by more than rounding."""
+        """Whether every similar sentence would give other weights, by more than rounding: also the same one shifted."""
         here = self.response(x[None], y[None])
         tokens = (
             vocabulary.expand(len(x), -1) if vocabulary is not None else self._nearest(x, y, here[0], self.shortlist)
         )
-        others = torch.cat([*(_replaced(x, place, tokens[place]) for place in range(len(x))), _swapped(x)])
+        others = torch.cat([*(_replaced(x, place, tokens[place]) for place in range(len(x))), _swapped(x), _shifted(x)])
         others = others[(others != x).any(1)]
         same = [self.response(others, y.expand(len(others)))] if len(others) else []
         if len(labels) > 1:
@@ -219,3 +220,19 @@ def _swapped(x: Tensor) -> Tensor:
     rows = torch.arange(len(first))
     others[rows, first], others[rows, second] = x[second], x[first]
     return others
+
+
+def _shifted(x: Tensor) -> Tensor:
+    """(others, length) the sentence backwards, and with neighbouring parts exchanged: rotated, or one part moved.
+
+    A circular convolution takes all rotations for the same sentence, one with padding takes some. Of long sentences one
+    of the parts is an end of the sentence, or one token.
+    """
+    length, every = len(x), len(x) <= SHORT
+    order = [list(reversed(range(length)))]
+    for first in range(length - 1):
+        for middle in range(first + 1, length):
+            for last in range(middle + 1, length + 1):
+                if every or (first == 0 and last == length) or 1 in (middle - first, last - middle):
+                    order.append([*range(first), *range(middle, last), *range(first, middle), *range(last, length)])
+    return x[torch.tensor(order, device=x.device)]
