@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from lostwax.access import Layers, Logits, Neuron, Sketch, Superparameters
+from lostwax.attacks.calibrated_losses import CalibratedLosses
 from lostwax.attacks.closed_form.attack import ClosedForm
 from lostwax.attacks.dp_steps.gradient_inversion import GradientInversion
 from lostwax.attacks.dp_steps.prior_aware import LogLikelihood, PriorAware
@@ -170,6 +171,7 @@ INSTANCES = {
     ),
     LinearResponse: lambda: (LinearResponse(directions=4, checked=8), LinearResponse(rank=3)),
     NearestCandidate: lambda: ((NearestCandidate(RecoNN(decoder=MLPDecoder(width=16), epochs=3)),)),
+    CalibratedLosses: lambda: (CalibratedLosses(models=8),),
     LikeliestRefit: lambda: (LikeliestRefit(), LikeliestRefit(repeats=3)),
     Secant: lambda: (Secant(), Secant(iterations=1, start=KernelRidge(shadows=12))),
     Refit: lambda: (Refit(), Refit(repeats=3)),

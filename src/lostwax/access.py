@@ -79,6 +79,10 @@ class Logits:
                 f"got {self.queries.dtype} of shape {tuple(self.queries.shape)}."
             )
 
+    def facts(self) -> AccessFacts:
+        """Whoever asks these queries can ask others."""
+        return AccessFacts(answers=True)
+
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
         """(m, q c)."""
         like = next(iter(release.params.values()))

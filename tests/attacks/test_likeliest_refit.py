@@ -51,6 +51,21 @@ def test_noise_names_the_right_record_as_often_as_chance(features):
     assert 30 <= right <= 95  # of 1,200, 60 by chance; ties go to the first
 
 
+@pytest.mark.parametrize("outlier", [30.0, -1e9, float("inf"), float("nan")])
+def test_one_refit_that_diverged_hides_no_record(outlier):
+    random = torch.Generator().manual_seed(1)
+    mean = torch.randn(60, 25, generator=random, dtype=torch.float64)
+    refits, seen = (
+        mean.unsqueeze(1) + torch.randn(60, repeats, 25, generator=random, dtype=torch.float64) for repeats in (3, 1)
+    )
+    own, right = torch.arange(25).expand(60, 25) < 8, torch.arange(60)
+    undisturbed = likelihood(seen[:, 0], refits, own).argmax(1) == right
+    refits[7, 2] += outlier
+    disturbed = likelihood(seen[:, 0], refits, own).argmax(1) == right
+    assert undisturbed.sum() >= 30
+    assert disturbed.sum() >= 0.9 * undisturbed.sum()
+
+
 def test_numbers_that_never_change_hide_nothing():
     """A constant has no variance to divide by: it used to make every score NaN."""
     random = torch.Generator().manual_seed(0)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression
 from torch import nn
@@ -302,3 +303,39 @@ def test_a_threat_that_deals_what_it_does_not_state_is_refused(more, words):
         lw.audit(
             nn.Identity(), trainer=Publishes(), threat=threat, attack=Reads(), prior=flat(PRIOR), secrets=flat(SECRETS)
         )
+
+
+@dataclass(frozen=True)
+class Across:
+    """Looks across games, never at a release: an assignment in which no record is the secret of two games."""
+
+    names_candidates = True
+
+    def objection(self, knowledge):
+        return None
+
+    def prepare(self, knowledge, *, seed):
+        return lambda release, hints=None: self._guess(hints.candidates)
+
+    def _guess(self, candidates):
+        games, count = candidates.x.shape[:2]
+        _, number = torch.unique(candidates.x.flatten(2).flatten(0, 1), dim=0, return_inverse=True)
+        number, cost = number.view(games, count), np.ones((games, max(games, int(number.max()) + 1)))
+        np.put_along_axis(cost, number.numpy(), 0.0, 1)
+        named = torch.from_numpy(linear_sum_assignment(cost)[1])  # (games,) of each game one record, none twice
+        place = (number == named.unsqueeze(1)).long().argmax(1)
+        own = torch.arange(games), place
+        return Guess(Records(candidates.x[own][:, None], candidates.y[own][:, None]), torch.zeros(games, 1))
+
+
+@pytest.mark.parametrize("candidates", [2, 3])
+def test_candidates_are_not_told_by_looking_across_games(candidates):
+    """Each record was the secret of one game: 195 of 200 were named without a model."""
+    secrets = Records(torch.randn(150, 4, generator=torch.Generator().manual_seed(2)), torch.zeros(150).long())
+    known, prior = (Records(secrets.x[:9] + shift, secrets.y[:9]) for shift in (0.1, 0.2))
+    threat = lw.Informed(known, candidates=candidates)
+    audit = audited(Across(), threat=threat, prior=prior, secrets=secrets)
+    low, high = audit.interval(int(audit.findings[0].rebuilt.sum()))
+    assert low < 1 / candidates < high
+    assert audit.victims == 150
+    assert audit.grade is Grade.NOT_FOUND

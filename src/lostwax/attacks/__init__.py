@@ -1,6 +1,7 @@
 """Ways to rebuild records."""
 
 from lostwax.attacks import dp_steps, mnemonist, weak
+from lostwax.attacks.calibrated_losses import CalibratedLosses
 from lostwax.attacks.closed_form import ClosedForm
 from lostwax.attacks.dp_steps import GradientInversion, PriorAware
 from lostwax.attacks.ensemble import Ensemble
@@ -14,6 +15,7 @@ from lostwax.attacks.text import Tokens
 from lostwax.attacks.weak import WeakRecoNN
 
 __all__ = [
+    "CalibratedLosses",
     "ClosedForm",
     "EmbeddingRecoNN",
     "Ensemble",

@@ -11,7 +11,7 @@ from torch import Tensor
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Guess, Hints, Knowledge, Reconstructor, Records, Release
 from lostwax.games.informed import InOrder
-from lostwax.learning.candidates import candidates_in, choose, no_candidates, side_by_side, weighed
+from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
 from lostwax.learning.costs import Cost, Rate
 from lostwax.progress import progress
 from lostwax.seeds import generator
@@ -19,6 +19,7 @@ from lostwax.shadows import Local
 
 PARTS = 8  # chunks, so that progress shows
 AGREES = 1e-3  # deviations of a feature between refits
+SHARE = 50  # one in so many records, and at least one, may have a refit that is an outlier
 CLEAR = 5.0  # standard errors by which a record's models differ from others in a number
 
 
@@ -28,8 +29,9 @@ class LikeliestRefit:
 
     Unlike Refit, it fits a record once for all games in which it is a candidate. What is seen is modelled as
     independent Gaussians with variances pooled over candidates, as in the likelihood-ratio attack of Carlini et al.
-    (2022). A candidate's mean is that of all others, except in the outputs at the candidate itself and in numbers where
-    its models clearly differ from others: with few repeats the noise of all other numbers would hide these.
+    (2022); the largest deviations are left out, so that one fit which diverged hides no record. A candidate's mean is
+    that of all others, except in the outputs at the candidate itself and in numbers where its models clearly differ
+    from others: with few repeats the noise of all other numbers would hide these.
 
     `probes` are the row numbers (`Records.features`) at which the last part of a release shows outputs.
     """
@@ -73,7 +75,7 @@ class _Likeliest(NamedTuple):
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         candidates = candidates_in(hints)  # (m, c, ...)
         flat = side_by_side(candidates)
-        rows, number = _distinct(flat)  # (r,), (m c,)
+        rows, number = distinct(flat)  # (r,), (m c,)
         refits = self._fitted(flat[rows])  # (r, repeats, features)
         seen = self.knowledge.access(self.knowledge.net, release).double()  # (m, features)
         own = self._own_outputs(flat[rows], release, seen.shape[1])
@@ -104,14 +106,6 @@ class _Likeliest(NamedTuple):
         return torch.cat(parts).view(len(records), self.repeats, -1)
 
 
-def _distinct(records: Records) -> tuple[Tensor, Tensor]:
-    """A row of each different record, label included, (r,), and which of them every record is, (n,)."""
-    both = torch.cat([records.x.flatten(1).double(), records.y.reshape(len(records), -1).double()], 1)
-    values, number = torch.unique(both, dim=0, return_inverse=True)
-    rows = torch.full((len(values),), len(records)).scatter_reduce(0, number, torch.arange(len(records)), "amin")
-    return rows, number
-
-
 def nearest(seen: Tensor, refits: Tensor) -> Tensor:
     """(m, r) minus the squared distances of (m, features) and (r, features), in deviations of each feature.
 
@@ -135,12 +129,20 @@ def likelihood(seen: Tensor, refits: Tensor, own: Tensor) -> Tensor:
 
     `own` (r, features) are the features that each record is expected to change.
     """
+    centre = refits.flatten(0, 1).nan_to_num(torch.nan, torch.nan, torch.nan).nanmedian(0).values  # (features,)
+    refits = torch.where(refits.isfinite(), refits, centre)  # a fit that diverged tells nothing
     moves = _moving(refits.flatten(0, 1))
     seen, refits, own = seen[:, moves], refits[..., moves], own[:, moves]
     records, repeats, _ = refits.shape
-    mean, centre = refits.mean(1), refits.flatten(0, 1).mean(0)  # (r, features), (features,)
-    variance = (refits - mean.unsqueeze(1)).square().sum((0, 1)) / (records * (repeats - 1))
-    rounding = torch.finfo(refits.dtype).eps * refits.abs().amax((0, 1))
+    mean = refits.mean(1)  # (r, features)
+    outlying = records // SHARE + 1  # records of which a refit may be an outlier
+    centre = _trimmed(mean, outlying, both_ends=True)
+    squares = (refits - mean.unsqueeze(1)).square().flatten(0, 1)  # (r repeats, features)
+    variance, whole = _trimmed(squares, repeats * outlying), squares.mean(0)
+    variance = torch.where(variance > 0, variance, whole) * repeats / (repeats - 1)
+    size = refits.abs().flatten(0, 1)
+    usual = _trimmed(size, repeats * outlying)
+    rounding = torch.finfo(refits.dtype).eps * torch.where(usual > 0, usual, size.amax(0))
     variance = variance + rounding.square()  # the least that can be resolved
     shift = mean - centre  # (r, features)
     clear = shift.abs() > CLEAR * (variance / repeats).sqrt()
@@ -148,6 +150,13 @@ def likelihood(seen: Tensor, refits: Tensor, own: Tensor) -> Tensor:
     # log N(s; c + d, v) - log N(s; c, v) = (d (s - c) - d^2 / 2) / v, with the variance of the estimated mean
     spread = variance * (1 + 1 / repeats)
     return (seen - centre) / spread @ shift.mT - (shift.square() / spread).sum(1) / 2
+
+
+def _trimmed(values: Tensor, count: int, *, both_ends: bool = False) -> Tensor:
+    """(features,) mean over the rows (n, features) without the `count` largest, and smallest, of each feature."""
+    count = min(count, (len(values) - 1) // 2)
+    inner: Tensor = values.sort(0).values[count if both_ends else 0 : len(values) - count]
+    return inner.mean(0)
 
 
 def _moving(refits: Tensor) -> Tensor:

@@ -71,6 +71,7 @@ class Dealt:
     hints: Hints | None
     scoring: Scoring
     judge: Judge
+    independent: bool = False  # the secret of each game was drawn whatever those of others are
 
     def check(self, answer: Answer) -> None:
         """Refuse an answer of the wrong shape, or one that is none of the candidates."""
@@ -109,7 +110,8 @@ class Dealt:
 
     def groups(self, each: int) -> NDArray[np.int64]:
         """(games,) equal numbers for guesses from one release, and for games with the same secrets."""
-        return distinct_games(self.secrets).repeat_interleave(each).numpy()
+        games = torch.arange(len(self.secrets)) if self.independent else distinct_games(self.secrets)
+        return games.repeat_interleave(each).numpy()
 
     def baselines(self, truth: Records) -> dict[str, Errors]:
         """Errors of guesses for secrets that need no release, by name, the oracle last; each knows what is given."""

@@ -172,6 +172,9 @@ class _DealtGames(NamedTuple):
         if games is None:
             games = len(secrets) // threat.deal(secrets, 1, seed=seed).secrets
         cohort = threat.deal(secrets, games, seed=seed)
+        anew = knowledge.facts.given.candidates is not None
+        if anew:
+            cohort = _drawn_anew(threat, cohort, secrets, seed=seed)
         hints = threat.hints(cohort, secrets, seed=seed)
         if hasattr(threat, "facts"):
             check_stated(knowledge.facts, cohort, hints, type(threat).__name__)
@@ -184,13 +187,25 @@ class _DealtGames(NamedTuple):
         threshold = settings.threshold if given.chance(hints) is None else 0.0  # a candidate is named or not
         more = all_metrics(prior.x, metrics, whole=unknown is None)
         scoring = Scoring.of(population, threshold, more, unknown=unknown, secrets=hidden)
+        independent = anew and games <= len(torch.unique(secrets.matches(secrets)))
         return cls(
             cohort,
-            Dealt(cohort.own, pool, prior, hints, scoring, judge_of(threat)),
+            Dealt(cohort.own, pool, prior, hints, scoring, judge_of(threat), independent),
             widened(prior, secrets),
             copies,
             overlap_notes(known, prior, secrets),
         )
+
+
+def _drawn_anew(threat: Threat, cohort: Cohort, pool: Records, *, seed: int) -> Cohort:
+    """The cohort with the secret of each game drawn from the whole pool, whatever those of other games are.
+
+    An attack sees the candidates of all games. If each record were the secret of one game only, it could tell the
+    secrets by that, without any model.
+    """
+    every = threat.deal(pool, max(1, len(pool) // cohort.secrets), seed=seed)
+    rows = generator(seed, "secrets among candidates").integers(len(every), size=len(cohort))
+    return Cohort(cohort.shared, every.own[torch.from_numpy(rows).to(every.own.x.device)], cohort.index)
 
 
 def _with_targets(

@@ -56,6 +56,7 @@ class AccessFacts(NamedTuple):
 
     all_weights: bool = False  # in the order of `Release.flat()`
     rows: bool = False  # each number that is seen is one of the weights
+    answers: bool = False  # the net answers any question: whoever has a record has its loss
     outputs: bool = False  # the outputs that a release of a refitted estimator holds, and nothing else
 
 

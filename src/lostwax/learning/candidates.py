@@ -33,6 +33,14 @@ def side_by_side(candidates: Records) -> Records:
     return Records(candidates.x.flatten(0, 1), candidates.y.flatten(0, 1), features)
 
 
+def distinct(records: Records) -> tuple[Tensor, Tensor]:
+    """A row of each different record, label included, (r,), and which of them every record is, (n,)."""
+    both = torch.cat([records.x.flatten(1).double(), records.y.reshape(len(records), -1).double()], 1)
+    values, number = torch.unique(both, dim=0, return_inverse=True)
+    rows = torch.full((len(values),), len(records)).scatter_reduce(0, number, torch.arange(len(records)), "amin")
+    return rows, number
+
+
 def choose(hints: Hints | None, scores: Tensor) -> Guess:
     """Rank the candidates by score (m, c), then by `Hints.chances`; confidence is the lead of the first.
 

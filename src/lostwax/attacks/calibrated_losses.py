@@ -1,0 +1,218 @@
+"""Was this record trained on? Its loss, beside that of reference models trained with and without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.access import MODELS_AT_A_TIME
+from lostwax.fields import at_least, check_fields
+from lostwax.games import Guess, Hints, Knowledge, Loss, Reconstructor, Records, Release
+from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
+from lostwax.learning.costs import DOUBLE, Cost, Rate
+from lostwax.losses import CrossEntropy, MultiLabel, SquaredError
+from lostwax.progress import progress
+from lostwax.seeds import generator
+from lostwax.shadows import Local
+from lostwax.trainers.stacked import Architecture
+
+CLIP = 3.0  # robust deviations, beyond which a reference model counts as this far
+TO_DEVIATION = 1.4826  # of the median distance from the median, for a Gaussian
+SURE = 1e-3  # by which probabilities may miss a sum of 1
+SMALLEST_LOSS = 1e-16  # that double precision tells from 0
+LEAST_SHIFT = 0.1  # of the mean shift: a record that is trained on never looks less like one
+TABLES = 4  # of what is seen of reference models and victims
+
+
+@dataclass(frozen=True)
+class CalibratedLosses:
+    """Answer the candidate whose loss is lowest for a record that was not trained on (LiRA, Carlini et al. 2022).
+
+    One set of reference models serves all games: each trains on a training set that the threat deals from the
+    candidates. On the scale log(p / (1 - p)) the loss of a record is a Gaussian, with a mean and a variance from the
+    models without it, and shifted in models with it. A record is in few reference models, so its shift is that of
+    records with a similar loss, and only as far as its own models are precise, its own. Means and variances are robust:
+    one reference model that diverged changes little.
+
+    Nothing but the loss of each candidate is seen. `probes` are the row numbers (`Records.features`) at which the last
+    part of the release of a refitted estimator shows outputs.
+    """
+
+    strength: ClassVar[int] = 75
+    names_candidates: ClassVar[bool] = True
+
+    models: int = 64
+    probes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self, models=at_least(8))
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it is not applicable."""
+        return no_candidates(self, knowledge) or self.unseen(knowledge)
+
+    def unseen(self, knowledge: Knowledge) -> str | None:
+        """Why the loss of a record is not seen; None where it is."""
+        access = knowledge.facts.access
+        if access.all_weights or access.answers or self.probes:
+            return None
+        return (
+            f"CalibratedLosses is not applicable: it takes the loss of each candidate, and {knowledge.access!r} shows "
+            "neither the whole net nor its answers. Use access=lw.access.Weights()."
+        )
+
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """The reference models, whatever the number of games; losses of all candidates in all of them."""
+        candidates = games * (knowledge.facts.given.candidates or knowledge.facts.secrets)
+        return Cost(self.models * rate.training, float(DOUBLE * TABLES * (self.models + games) * candidates))
+
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
+        """Nothing is trained before the candidates are known."""
+        if (objection := self.objection(knowledge)) is not None:
+            raise ValueError(objection)
+        return _Calibrating(self, knowledge, seed)
+
+    def scores(self, knowledge: Knowledge, release: Release, records: Records, *, seed: int) -> Tensor:
+        """(m, n) for each model of a release and each record: log p(loss | trained on) - log p(loss | not)."""
+        reference, member = self._reference(knowledge, records, seed)
+        return calibrated(reference, member, self.seen(knowledge, release, records))
+
+    def _reference(self, knowledge: Knowledge, records: Records, seed: int) -> tuple[Tensor, Tensor]:
+        """(s, n) what is seen of the reference models, and which records each was trained on."""
+        own_seed = int(generator(seed, "adversary", "reference models").integers(2**63))
+        chunks = Local()(knowledge.trainer, knowledge.net, knowledge.threat, records, models=self.models, seed=own_seed)
+        seen, member = [], []
+        with progress("reference models", self.models) as advance:
+            for cohort, release in chunks:
+                seen.append(self.seen(knowledge, release, records))
+                rows = _rows(cohort.own, records)  # (chunk, k)
+                member.append(torch.zeros(len(cohort), len(records), dtype=torch.bool).scatter_(1, rows, True))
+                advance(len(cohort))
+        return torch.cat(seen), torch.cat(member)
+
+    def seen(self, knowledge: Knowledge, release: Release, records: Records) -> Tensor:
+        """(m, n) the loss of each record, on the scale of `log_odds`, in double precision on the CPU."""
+        if self.probes and records.features is not None:
+            shown = list(release.params.values())[-1].view(len(release), len(self.probes), -1)
+            place = torch.searchsorted(torch.tensor(self.probes), records.features[:, 0].long())
+            outputs = shown[:, place.to(shown.device)]
+        else:
+            outputs = answers(knowledge.net, release, records.inputs)
+        return log_odds(record_losses(knowledge.trainer, outputs.double(), records.y.to(outputs.device))).cpu()
+
+
+class _Calibrating(NamedTuple):
+    attack: CalibratedLosses
+    knowledge: Knowledge
+    seed: int
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        candidates = candidates_in(hints)  # (m, c, ...)
+        flat = side_by_side(candidates)
+        rows, number = distinct(flat)  # (r,), (m c,)
+        ratios = self.attack.scores(self.knowledge, release, flat[rows], seed=self.seed)  # (m, r)
+        return choose(hints, weighed(hints, ratios.gather(1, number.view(candidates.x.shape[:2]))))
+
+
+def answers(net: nn.Module, release: Release, inputs: Tensor) -> Tensor:
+    """(m, n, c) the outputs of every model for every input."""
+    like = next(iter(release.params.values()))
+    ours = Architecture.of(net, like.device, like.dtype)
+    held = {name: value.dtype for name, value in ours.constants.items()}  # whole numbers are released as floats
+    params = {name: value.to(held.get(name, value.dtype)) for name, value in release.params.items()}
+    asked = inputs.to(like) if inputs.is_floating_point() else inputs.to(like.device)
+    outputs: Tensor = torch.func.vmap(ours, in_dims=(0, None), chunk_size=MODELS_AT_A_TIME)(params, asked)
+    return outputs.flatten(2) if outputs.ndim > 2 else outputs.unsqueeze(2)
+
+
+def record_losses(trainer: Any, outputs: Tensor, y: Tensor) -> Tensor:
+    """(m, n) the trainer's own loss of each record, if it states one; else the usual one for such labels."""
+    classes, stated = not y.is_floating_point(), getattr(trainer, "loss", None)
+    loss: Loss = SquaredError()
+    if stated is not None and hasattr(stated, "residual"):
+        loss = stated
+    elif classes and outputs.shape[-1] > 1:
+        if int(y.max()) >= outputs.shape[-1]:
+            raise ValueError(f"labels go to {int(y.max())}, and the net has {outputs.shape[-1]} outputs.")
+        loss, sums = CrossEntropy(), outputs.sum(-1)
+        if bool((outputs >= 0).all() & ((sums - 1).abs() < SURE).all()):  # the net ends with a softmax
+            outputs = outputs.log()
+    elif bool(((y == 0) | (y == 1)).all()):
+        loss = MultiLabel()
+    return loss(outputs, y.expand(len(outputs), *y.shape))
+
+
+def log_odds(losses: Tensor) -> Tensor:
+    """log(p / (1 - p)) for a loss -log p; of other losses, -log of a small one and minus a large one."""
+    if bool((losses < 0).any()):  # a likelihood without its constant
+        return -losses
+    losses = losses.clamp_min(SMALLEST_LOSS)
+    return -losses - (-torch.expm1(-losses)).log()
+
+
+def calibrated(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor:
+    """(m, r) log p(seen | trained on) - log p(seen | not), by reference models (s, r) and what `member` says of each.
+
+    With x = (seen - mean) / deviation of the models without the record, and d the shift of those with it, in the same
+    units: d x - d^2 / 2.
+    """
+    finite = reference.isfinite().all(1)
+    reference, member = reference[finite], member[finite]
+    if not member.any() or member.all(0).any() or len(reference) < 4:
+        return torch.zeros_like(seen)
+    mean, deviation = _without(reference, member)
+    units = (reference - mean) / deviation  # (s, r)
+    middle = units[member].median()
+    far = CLIP * TO_DEVIATION * (units[member] - middle).abs().median()
+    inside = units.clamp(middle - far, middle + far)
+    models = member.sum(0).double()  # (r,)
+    shift = torch.where(member, inside, 0.0).sum(0) / models.clamp_min(1)
+    usual = _smooth(mean, shift, models)
+    doubt = 1 / models.clamp_min(1) + 1 / (len(reference) - models)  # the variance of a shift
+    differs = ((shift - usual).square() - doubt)[models > 0].mean().clamp_min(0)
+    own = torch.where(models > 0, differs / (differs + doubt), 0.0)
+    least = LEAST_SHIFT * ((shift * models).sum() / models.sum()).clamp_min(0)
+    d = torch.maximum(usual + own * (shift - usual), least)
+    return d * (seen - mean) / deviation - d.square() / 2
+
+
+def _without(reference: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
+    """(r,) mean and deviation of the models that were not trained on each record, without outliers.
+
+    Half of each log variance is that of records with a similar mean.
+    """
+    outside = torch.where(member, torch.nan, reference)
+    middle = outside.nanmedian(0).values
+    distance = (outside - middle).abs()
+    rounding = torch.finfo(torch.float32).eps * (1 + middle.abs())
+    robust = TO_DEVIATION * distance.nanmedian(0).values
+    robust = torch.where(robust > rounding, robust, distance.nan_to_num().sum(0) / (~member).sum(0)) + rounding
+    inside = torch.where(member, torch.nan, reference.clamp(middle - CLIP * robust, middle + CLIP * robust))
+    mean = inside.nanmean(0)
+    squares = (inside - mean).square().nanmean(0) + rounding.square()
+    log_variance = squares.log()
+    usual = _smooth(mean, log_variance, torch.ones_like(mean))
+    return mean, ((log_variance + usual) / 4).exp()
+
+
+def _smooth(mean: Tensor, values: Tensor, weights: Tensor) -> Tensor:
+    """(r,) a quadratic in the mean, fitted to the values with these weights; ridge 1 keeps it near their average."""
+    z = (mean - mean.median()) / (mean.std(correction=0) + torch.finfo(mean.dtype).tiny)
+    basis, share = torch.stack([z, z.square()], 1), weights / weights.sum()
+    centred, average = basis - share @ basis, share @ values
+    gram = centred.mT @ (weights.unsqueeze(1) * centred) + torch.eye(2, dtype=mean.dtype)
+    slopes = torch.linalg.solve(gram, centred.mT @ (weights * (values - average)))
+    fitted: Tensor = average + centred @ slopes
+    return fitted
+
+
+def _rows(own: Records, records: Records) -> Tensor:
+    """(m, k) the row of each training set's own records among the records, labels included."""
+    both = Records.together([records, side_by_side(own)])
+    rows, number = distinct(both)
+    place = torch.full((len(rows),), -1)
+    place[number[: len(records)]] = torch.arange(len(records))
+    return place[number[len(records) :]].view(own.x.shape[:2])
