@@ -80,6 +80,7 @@ class Policy:
     max_rebuilt_share: float | None = None  # share of games with the record rebuilt, or the right candidate named
     max_nearer_share: float | None = None  # share of games with a guess closer than every baseline
     max_exact_cell_share: float | None = None  # share of a table's cells that come back exactly
+    max_membership: float | None = None  # share of pairs in which the person trained on is named; guessing: 0.5
     max_tpr_at_1pct: float | None = None  # true-positive rate at a false-positive rate of 1 %
     max_tpr_at_01pct: float | None = None  # and of 0.1 %
     min_median_ratio_to_oracle: float | None = None  # median error over that of the nearest available record
@@ -186,7 +187,7 @@ def names() -> list[str]:
 
 def _lines(audit: Audit, name: str) -> list[tuple[str, Finding]]:
     """Every line of the audit; one for a grade or a ceiling, which belong to the audit as a whole."""
-    if name in ("max_ceiling", "max_grade") or len(audit.findings) == 1:
+    if name in ("max_ceiling", "max_grade", "max_membership") or len(audit.findings) == 1:
         return [("", audit.findings[0])]
     return [(f"{finding.name}: ", finding) for finding in audit.findings]
 
@@ -308,6 +309,23 @@ def _median_ratio(policy: Policy, audit: Audit, finding: Finding) -> Measured:
     return Measured(low, f"{words} times or more.")
 
 
+def _membership(policy: Policy, audit: Audit, _: Finding) -> Measured:
+    if audit.membership is None:
+        raise UndecidedError(
+            "It did not ask who was trained on. Audit a way of training (trainer, threat, prior, secrets) without a "
+            "named attack, and without candidates."
+        )
+    share = audit.membership.share
+    words = (
+        f"of a person who was trained on and one who was not, the right one is named in a share of {share.value:.3g}"
+    )
+    words += f" of pairs, and with 95 % confidence up to {share.high:.3g}."
+    allowed = policy.max_membership
+    if allowed is not None and allowed <= 0.5:
+        words += " Guessing alone names 0.5: set a limit above that, or max_grade alone."
+    return Measured(share.high, words)
+
+
 def _ceiling(policy: Policy, audit: Audit, _: Finding) -> Measured:
     if audit.ceiling is None:
         raise UndecidedError("Training is not differentially private, so there is no bound on every attack.")
@@ -321,6 +339,7 @@ MEASURES: dict[str, Callable[[Policy, Audit, Finding], Measured]] = {
     "max_rebuilt_share": _rebuilt_share,
     "max_nearer_share": _nearer_share,
     "max_exact_cell_share": _exact_cell_share,
+    "max_membership": _membership,
     "max_tpr_at_1pct": _tpr(0.01),
     "max_tpr_at_01pct": _tpr(0.001),
     "min_median_ratio_to_oracle": _median_ratio,

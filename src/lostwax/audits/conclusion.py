@@ -51,6 +51,7 @@ class Conclusion(NamedTuple):
     headline: str
     sentences: tuple[str, ...]  # the evidence: each share beside what chance gives, with its interval
     open: tuple[str, ...] = ()  # why it is undecided, or what else might be found
+    by_membership: bool = False  # the grade is that of the question "was this person in it?", above that of the line
 
     def __str__(self) -> str:
         return " ".join((self.headline, *self.sentences, *self.open))
@@ -58,33 +59,42 @@ class Conclusion(NamedTuple):
 
 def conclude(audit: Audit) -> Conclusion:
     """The grade of the worst line, limited by a certified ceiling, or open where it cannot be decided."""
-    lines = _lines(audit)
+    lines, membership = _lines(audit)
     worst = max(lines, key=lambda line: (line.grade.severity, line.rebuilt, line.nearer, line.targets))
-    reasons = _open(audit, worst)
     grade = worst.grade
     if grade is Grade.RECOGNISABLE and audit.chance is not None and _is_limited(audit):
         grade = Grade.BETTER_THAN_CHANCE
+    if membership is Grade.RECOGNISABLE and _is_limited(audit):
+        membership = Grade.BETTER_THAN_CHANCE
+    by_membership = membership.severity > grade.severity
+    grade = membership if by_membership else grade
+    reasons = _open(audit, worst, grade)
     if not grade.leaks:
         grade = Grade.LIMITED if _is_limited(audit) else Grade.UNDECIDED if reasons else Grade.NOT_FOUND
     words = _Words(audit, worst, lines)
-    return Conclusion(grade, worst, words.headline(grade), words.sentences(grade), reasons)
+    headline = words.of_membership(grade) if by_membership else words.headline(grade)
+    return Conclusion(grade, worst, headline, words.sentences(grade), reasons, by_membership)
 
 
-def _lines(audit: Audit) -> list[Line]:
-    """Every line with its grade, by Holm's method: all tests of all lines together alarm on noise in a share LEVEL."""
+def _lines(audit: Audit) -> tuple[list[Line], Grade]:
+    """Every line with its grade, and that of membership, by Holm's method.
+
+    All tests of all lines together alarm on noise in a share LEVEL.
+    """
     by_line = [_tests(audit, finding) for finding in audit.findings]
     tests = [(number, False, *test) for number, found in enumerate(by_line) for test in found.items()]
     tests += [
         (number, True, *test) for number, line in enumerate(audit.findings) for test in _target_tests(audit, line)
     ]
+    tests += [(len(by_line), False, *test) for test in _of_membership(audit).items()]
     tests.sort(key=lambda test: test[3])
-    grades = {(number, target): Grade.NOT_FOUND for number in range(len(by_line)) for target in (False, True)}
+    grades = {(number, target): Grade.NOT_FOUND for number in range(len(by_line) + 1) for target in (False, True)}
     for place, (number, target, grade, chance) in enumerate(tests):
         if chance > LEVEL / (len(tests) - place):
             break
         grades[number, target] = max(grades[number, target], grade, key=lambda one: one.severity)
     had = audit.had_anyway()
-    return [
+    lines = [
         Line(
             finding.name,
             max(grades[number, False], grades[number, True], key=lambda one: one.severity),
@@ -98,6 +108,15 @@ def _lines(audit: Audit) -> list[Line]:
         )
         for number, finding in enumerate(audit.findings)
     ]
+    return lines, grades[len(by_line), False]
+
+
+def _of_membership(audit: Audit) -> dict[Grade, float]:
+    """The same for the question "was this person in it?": how many pairs are told apart, of which chance gives half."""
+    if audit.membership is None:
+        return {}
+    large = audit.membership.share.low - 0.5 > LARGE * 0.5
+    return {Grade.RECOGNISABLE if large else Grade.BETTER_THAN_CHANCE: audit.membership.chance}
 
 
 def _tests(audit: Audit, finding: Finding) -> dict[Grade, float]:
@@ -179,12 +198,12 @@ def _is_limited(audit: Audit) -> bool:
     return audit.ceiling is not None and audit.ceiling.certified and most_advantage(audit) <= LARGE
 
 
-def _open(audit: Audit, worst: Line) -> tuple[str, ...]:
+def _open(audit: Audit, worst: Line, grade: Grade) -> tuple[str, ...]:
     """What stands in the way of an all-clear, each as a sentence; nothing once all records are rebuilt."""
     if worst.grade is Grade.EXACT and worst.rebuilt == len(audit.games):
         return ()
     reasons = [f"Not answered: {why}" for why in audit.unanswered]
-    return (*reasons, *(() if worst.grade.leaks else _too_little(audit, worst)))
+    return (*reasons, *(() if grade.leaks else _too_little(audit, worst)))
 
 
 def _too_little(audit: Audit, worst: Line) -> Iterator[str]:
@@ -261,9 +280,14 @@ class _Words(NamedTuple):
             Grade.NOT_FOUND: f"{self._tried()} rebuilds {self._nothing()}.",
         }[grade]
 
+    def of_membership(self, grade: Grade) -> str:
+        """What a manager reads where no record is rebuilt as well as people are recognised."""
+        often = "" if grade is Grade.RECOGNISABLE else ", more often than by guessing"
+        return f"Whether a person was in the training set can be told from {self._what()}{often}."
+
     def sentences(self, grade: Grade) -> tuple[str, ...]:
         """The evidence."""
-        whole = [self._rebuilt(), *self._early(), *self._target(), *self._cells(), *self._nearer()]
+        whole = [self._rebuilt(), *self._early(), *self._target(), *self._cells(), *self._nearer(), *self._membership()]
         parts = [self._named()] if self.audit.chance is not None else whole
         if not grade.leaks and grade is not Grade.LIMITED:
             parts.append(f"This is the result of {self._attacks()}, not a proof that no attack can.")
@@ -339,6 +363,17 @@ class _Words(NamedTuple):
             return sentence, f"{percent(finding.luck.farther)} of blind tables are farther from the rows."
         farther = f"{percent(finding.luck.farther)} of other secrets are farther from a guess than its own"
         return sentence, f"{farther}; by chance half of them are."
+
+    def _membership(self) -> tuple[str, ...]:
+        if self.audit.membership is None:
+            return ()
+        share, positives = self.audit.membership.share, self.audit.membership.true_positives
+        return (
+            "Was this person in it? Of a person who was and one who was not, the right one is named in "
+            f"{percent(share.value)} of pairs (95{SIGN} interval {interval(share.low, share.high)}); guessing names it "
+            f"in 50{SIGN}. At a false-positive rate of 1{SIGN}, {percent(positives.value)} of people "
+            f"({interval(positives.low, positives.high)}) are recognised.",
+        )
 
     def _named(self) -> str:
         won, played, chance = self.worst.rebuilt, len(self.audit.games), self.audit.chance or 0.0

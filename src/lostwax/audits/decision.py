@@ -154,7 +154,7 @@ def _people(audit: Audit) -> str:
     if grade is Grade.LIMITED:
         limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)
         return f"Whatever the attack, a person’s record is found in at most {limit} of cases: a limit, not zero risk."
-    if grade is Grade.RECOGNISABLE and audit.chance is not None:
+    if grade is Grade.RECOGNISABLE and (audit.chance is not None or audit.conclusion.by_membership):
         return "An attacker with a list of possible records finds out which of them was used, and so who took part."
     return {
         Grade.RECOGNISABLE: "An attacker gets a likeness of a person’s record: not every value, but enough to tell it "

@@ -53,6 +53,7 @@ def facts(audit: Audit) -> tuple[Fact, ...]:
         *_cells(audit, line),
         _nearer(audit, line),
         _typical(audit, line),
+        *_membership(audit),
         *_proof(audit),
     )
 
@@ -66,6 +67,18 @@ def _proof(audit: Audit) -> Iterator[Fact]:
         two, privacy = audit.privacy.membership, audit.privacy
         yield Fact(at_most(two.upper), "ceiling for membership", "any attack that tells which of two records was used")
         yield Fact(round_up(privacy.epsilon), "ε", f"at δ = {privacy.delta:g}; {privacy.adjacency}")
+
+
+def _membership(audit: Audit) -> tuple[Fact, ...]:
+    """Was this person in it?"""
+    if audit.membership is None:
+        return ()
+    share, positives = audit.membership.share, audit.membership.true_positives
+    detail = (
+        f"pairs of a person who was and one who was not; 95{SIGN} interval {interval(share.low, share.high)}; guessing "
+        f"50{SIGN}; at a false-positive rate of 1{SIGN}: {percent(positives.value)}"
+    )
+    return (Fact(percent(share.value), "was this person in it?", detail),)
 
 
 def _rebuilt(audit: Audit, line: Line) -> tuple[Fact, ...]:

@@ -33,6 +33,7 @@ from lostwax.audits.checks import (
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
 from lostwax.audits.clock import Clock, TimeUp
 from lostwax.audits.judging import Answer, Dealt, attack_name, needs_swapped, swapped_games
+from lostwax.audits.membership import Asked, was_in_it
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Played, Settings, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
@@ -96,6 +97,9 @@ def audit_procedure(
         games=len(cohort),
         clock=clock,
     )
+    asked = Asked()
+    if automatic and knowledge.facts.given.candidates is None:
+        asked = was_in_it(knowledge, cohort, game.release, seed=game.seed, clock=clock, rate=rate)
     if len(attacks) == 1:
         tried = Tried((play(game, attacks[0]),))
     else:
@@ -148,8 +152,10 @@ def audit_procedure(
             *dealt.copies,
             *dealt.support.unanswered,
             *tried.unanswered,
+            *asked.unanswered,
         ),
-        left_out=tried.left_out,
+        left_out=(*tried.left_out, *asked.left_out),
+        membership=asked.membership,
     )
 
 

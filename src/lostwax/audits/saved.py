@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from lostwax.audits.cells import CellsKept, TargetRead
 from lostwax.audits.luck import Luck
+from lostwax.audits.membership import Membership
 from lostwax.games import Guess, Records
 from lostwax.metrics import Null
 
@@ -60,6 +61,9 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
     for percent in plain["oracle_percentiles"]:
         if percent.count(".") > 1 or not 0 <= float(percent) <= 100:
             yield "oracle_percentiles has a percentile that is none"
+    asked = plain.get("membership")
+    if asked is not None and not 2 <= len(asked["pairs_right"]) == len(asked["above"]) <= len(games):
+        yield "membership does not hold two numbers per victim, of two victims or more"
     for ceiling in (plain["ceiling"], (plain.get("privacy") or {}).get("membership")):
         if ceiling is not None:
             low, high, blind = (float(ceiling[name]) for name in LOGS)
@@ -215,6 +219,7 @@ def to_plain(audit: Audit) -> dict[str, Any]:
         "groups": None if audit.groups is None else audit.groups.tolist(),
         "chance_by_victims": audit.chance_by_victims,
         "split_spread": audit.split_spread,
+        **({} if audit.membership is None else {"membership": audit.membership.plain()}),
     }
     check(plain, "Audit.to_json")
     return plain
@@ -262,6 +267,7 @@ def _audit(plain: Mapping[str, Any]) -> Audit:
         groups=None if plain["groups"] is None else np.array(plain["groups"], dtype=np.int64),
         chance_by_victims=plain.get("chance_by_victims"),
         split_spread=plain.get("split_spread", 0.0),
+        membership=None if plain.get("membership") is None else Membership.from_plain(plain["membership"]),
     )
 
 

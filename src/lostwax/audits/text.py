@@ -68,6 +68,8 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
     if worst.cells is not None:
         which = f" ({worst.name})" if len(audit.findings) > 1 else ""
         lines.append(f"cells: {plain_spaces(str(worst.cells))}{which}")
+    if audit.membership is not None:
+        lines.append(f"was this person in it? {audit.membership}")
     if audit.ceiling is not None:
         lines.append(f"ceiling for every attack on this training: {audit.ceiling.sentence}")
         lines += [f"it assumes: {one}" for one in audit.ceiling.assumptions]

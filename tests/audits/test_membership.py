@@ -1,0 +1,137 @@
+"""Was this person in it? Asked in every audit of a net for which no attack is named."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer
+
+import lostwax as lw
+from lostwax.access import Layers, Weights
+from lostwax.audits.clock import Clock
+from lostwax.audits.first_screen import facts
+from lostwax.audits.membership import Membership, was_in_it
+from lostwax.games import Knowledge, Records, Release
+from lostwax.grades import Grade
+from lostwax.learning.costs import Rate
+
+PRIVATE = {"order_seed": None, "init": lw.inits.TorchDefault(seed=None)}
+OVERFITTED = lw.SGD(lr=0.1, momentum=0.9, batch_size=16, epochs=60, **PRIVATE)
+PEOPLE = 40
+
+
+@pytest.fixture(scope="module")
+def parts():
+    """Labels are noise, so that a net has to remember them."""
+    X, _ = load_breast_cancer(return_X_y=True)
+    x = torch.from_numpy((X - X.mean(0)) / X.std(0)).float()
+    y = torch.randint(2, (len(x),), generator=torch.Generator().manual_seed(3))
+    return Records(x, y).split(60, 25, PEOPLE, seed=4)
+
+
+def net():
+    return lw.nets.mlp(30, 32, 2)
+
+
+@pytest.fixture(scope="module")
+def audit(parts):
+    known, prior, secrets = parts
+    game = {"threat": lw.Informed(known), "prior": prior, "secrets": secrets}
+    return lw.audit(net(), trainer=OVERFITTED, max_minutes=0.1, **game)
+
+
+def test_an_overfitted_net_does_not_pass(audit, tmp_path):
+    """Nothing is rebuilt, and most people are recognised: it passed `max_grade = "not found"`."""
+    assert audit.conclusion.line.grade is Grade.NOT_FOUND
+    assert audit.grade is Grade.RECOGNISABLE
+    assert audit.conclusion.by_membership
+    assert audit.membership.share.value > 0.85
+    assert lw.Policy(max_grade="not found").breaches(audit)
+    assert audit.conclusion.headline == (
+        "Whether a person was in the training set can be told from models trained this way."
+    )
+    assert "was this person in it? " in str(audit)
+    assert "was this person in it?" in [fact.name for fact in facts(audit)]
+    read = lw.Audit.from_json(audit.to_json(tmp_path / "audit.json"))
+    assert (read.grade, read.membership.share) == (audit.grade, audit.membership.share)
+    assert (read.membership.above == audit.membership.above).all()
+    page = lw.report(audit, tmp_path / "report")
+    assert "was this person in it?" in page.read_text()
+
+
+def test_a_limit_on_membership(audit):
+    high = audit.membership.share.high
+    assert not lw.Policy(max_membership=min(high + 1e-6, 0.9999)).breaches(audit)
+    (breach,) = lw.Policy(max_membership=0.6).breaches(audit)
+    assert breach.found == high
+    (breach,) = lw.Policy(max_membership=0.5).breaches(audit)
+    assert "Guessing alone names 0.5" in breach.why
+    (breach,) = lw.Policy(max_membership=0.9).breaches(replace(audit, membership=None))
+    assert breach.found is None
+    assert "did not ask who was trained on" in breach.why
+
+
+@dataclass(frozen=True)
+class Ignoring:
+    """Random weights, whatever the records are: no record can be recognised."""
+
+    spread: float = 1.0
+
+    def __call__(self, net, cohort, *, seed):
+        random = torch.Generator().manual_seed(seed % 2**62)
+        drawn = {name: torch.randn(1000, *value.shape, generator=random) for name, value in net.named_parameters()}
+        return Release({name: self.spread * value[cohort.index] for name, value in drawn.items()})
+
+    def tile_size(self, net, cohort):
+        return 64
+
+
+def asked(parts, trainer, seed=0, threat=None, access=None, clock=None, rate=None):
+    known, prior, secrets = parts
+    threat = threat or lw.Informed(known)
+    knowledge = Knowledge(net(), trainer, threat, access or Weights(), prior)
+    cohort = threat.deal(secrets, 20, seed=seed)
+    release = trainer(net(), cohort, seed=seed + 10**6)
+    return was_in_it(knowledge, cohort, release, seed=seed, clock=clock or Clock(), rate=rate)
+
+
+@pytest.mark.parametrize("spread", [1.0, 0.0])
+def test_training_that_ignores_its_records_gives_no_alarm(parts, spread):
+    """60 audits: at a level of 1 %, three alarms or more have a probability of 2 %."""
+    chances = [asked(parts, Ignoring(spread), seed).membership.chance for seed in range(60 if spread else 3)]
+    assert sum(chance <= 0.01 for chance in chances) <= 2
+    assert sum(chance <= 0.2 for chance in chances) <= 22  # 12 by chance
+
+
+def test_scores_that_only_tell_records_apart_tell_nothing():
+    """As many own records score high as others, so the share of pairs is one half."""
+    shares = np.arange(20) / 19
+    assert Membership(8, shares, shares).chance == pytest.approx(0.5)
+    assert Membership(8, np.ones(10), np.ones(10)).chance < 1e-6
+
+
+def test_sets_of_secrets_are_asked_about_too(parts):
+    threat = lw.Weak(size=4)
+    membership = asked(parts, replace(OVERFITTED, batch_size=4), threat=threat).membership
+    assert membership.share.low > 0.6
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"access": Layers("1")}, "it takes the loss of a record"),
+        ({"clock": Clock.started(1.0), "rate": Rate(10.0, 1, 1)}, "16 reference models take"),
+    ],
+)
+def test_what_is_not_measured_is_said(parts, changes, words):
+    result = asked(parts, Ignoring(), **changes)
+    assert result.membership is None
+    (sentence,) = (*result.unanswered, *result.left_out)
+    assert words in sentence
+    assert bool(result.unanswered) == ("rate" in changes)
+
+
+def test_short_time_takes_fewer_models(parts):
+    assert asked(parts, Ignoring(), clock=Clock.started(1.0), rate=Rate(0.5, 1, 1)).membership.models < 32
+    assert asked(parts, Ignoring(), clock=Clock.started(1.0), rate=Rate(0.01, 1, 1)).membership.models == 64
