@@ -9,9 +9,11 @@ from sklearn.datasets import load_breast_cancer
 
 import lostwax as lw
 from lostwax.access import Layers, Weights
+from lostwax.audits import choice
 from lostwax.audits.clock import Clock
 from lostwax.audits.first_screen import facts
-from lostwax.audits.membership import Membership, was_in_it
+from lostwax.audits.membership import MembershipFinding, was_in_it
+from lostwax.audits.released import _was_in_it
 from lostwax.games import Knowledge, Records, Release
 from lostwax.grades import Grade
 from lostwax.learning.costs import Rate
@@ -38,7 +40,9 @@ def net():
 def audit(parts):
     known, prior, secrets = parts
     game = {"threat": lw.Informed(known), "prior": prior, "secrets": secrets}
-    return lw.audit(net(), trainer=OVERFITTED, max_minutes=0.1, **game)
+    with pytest.MonkeyPatch.context() as patch:  # one of the attacks that rebuild records is enough
+        patch.setattr(choice, "all_attacks", lambda knowledge: (lw.KernelRidge(shadows=25),))
+        return lw.audit(net(), trainer=OVERFITTED, **game)
 
 
 def test_an_overfitted_net_does_not_pass(audit, tmp_path):
@@ -107,8 +111,8 @@ def test_training_that_ignores_its_records_gives_no_alarm(parts, spread):
 def test_scores_that_only_tell_records_apart_tell_nothing():
     """As many own records score high as others, so the share of pairs is one half."""
     shares = np.arange(20) / 19
-    assert Membership(8, shares, shares).chance == pytest.approx(0.5)
-    assert Membership(8, np.ones(10), np.ones(10)).chance < 1e-6
+    assert MembershipFinding(8, shares, shares).chance == pytest.approx(0.5)
+    assert MembershipFinding(8, np.ones(10), np.ones(10)).chance < 1e-6
 
 
 def test_sets_of_secrets_are_asked_about_too(parts):
@@ -135,3 +139,42 @@ def test_what_is_not_measured_is_said(parts, changes, words):
 def test_short_time_takes_fewer_models(parts):
     assert asked(parts, Ignoring(), clock=Clock.started(1.0), rate=Rate(0.5, 1, 1)).membership.models < 32
     assert asked(parts, Ignoring(), clock=Clock.started(1.0), rate=Rate(0.01, 1, 1)).membership.models == 64
+
+
+@pytest.fixture
+def large(parts):
+    """A table with people enough to hold some out, and the overfitted trainer from a public start."""
+    table = Records.together(parts)
+    start = {name: value.clone() for name, value in net().state_dict().items()}
+    table = Records(torch.cat([table.x, table.x.flip(1)]), torch.cat([table.y, table.y.flip(0)]))
+    return table, replace(OVERFITTED, init=lw.inits.Given(start))
+
+
+def test_this_very_net_is_asked_by_training_others(large):
+    """All of its records were trained on, so other nets are."""
+    table, trainer = large
+    membership = _was_in_it(net(), table, trainer, Rate(1e-3, 1, 1), Clock.started(5.0), 0).membership
+    assert (len(membership.above), membership.chance < 1e-6) == (50, True)
+    (why,) = _was_in_it(net(), table, trainer, Rate(10.0, 1, 1), Clock.started(5.0), 0).left_out
+    assert "30 trainings (about 5.0 minutes), a quarter of the time." in why
+
+
+@pytest.mark.slow
+def test_this_very_net_does_not_pass(large):
+    """With private draws none was rebuilt, and the grade was "not found"."""
+    (table, trainer), own = large, net()
+    own.load_state_dict(trainer(own, lw.Informed(table[1:]).deal(table[:1], 1, seed=0), seed=5)[0])
+    audit = lw.audit(own, table, trainer=trainer, games=2)
+    assert (audit.kind, audit.grade.leaks) == ("this model", True)
+    assert any("asked of other nets" in note for note in audit.notes)
+
+
+def test_of_this_very_net_without_private_draws_a_guess_can_be_checked(parts):
+    trainer, own = lw.GD(lr=0.1, steps=3), lw.nets.mlp(30, 4, 2)
+    start = {name: value.clone() for name, value in own.state_dict().items()}
+    trainer = replace(trainer, init=lw.inits.Given(start))
+    cohort = lw.Informed(parts[0][1:]).deal(parts[0][:1], 1, seed=0)
+    own.load_state_dict(trainer(own, cohort, seed=0)[0])
+    audit = lw.audit(own, parts[0], trainer=trainer, games=1)
+    assert audit.membership is None
+    assert any("can check a guess by training on it" in why for why in audit.left_out)

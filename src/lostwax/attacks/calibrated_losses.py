@@ -139,7 +139,7 @@ def record_losses(trainer: Any, outputs: Tensor, y: Tensor) -> Tensor:
             raise ValueError(f"labels go to {int(y.max())}, and the net has {outputs.shape[-1]} outputs.")
         loss, sums = CrossEntropy(), outputs.sum(-1)
         if bool((outputs >= 0).all() & ((sums - 1).abs() < SURE).all()):  # the net ends with a softmax
-            outputs = outputs.log()
+            outputs = outputs.clamp_min(SMALLEST_LOSS).log()
     elif bool(((y == 0) | (y == 1)).all()):
         loss = MultiLabel()
     return loss(outputs, y.expand(len(outputs), *y.shape))

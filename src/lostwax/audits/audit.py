@@ -19,7 +19,7 @@ from lostwax.audits.cells import CellsKept, TargetRead
 from lostwax.audits.conclusion import Conclusion, conclude
 from lostwax.audits.first_screen import as_card
 from lostwax.audits.luck import Luck
-from lostwax.audits.membership import Membership
+from lostwax.audits.membership import MembershipFinding
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.saved import from_plain, read_plain
 from lostwax.audits.tabled import as_csv, as_latex, games_frame, kept, line_rows
@@ -106,7 +106,7 @@ class Audit:
     # how far the log-odds of success differ between splits of the table (standard deviation), where all games share one
     split_spread: float = 0.0
     labels_given: bool = False  # the adversary knows the labels, and no guess of them counts
-    membership: Membership | None = None  # "was this person in it?", where that was asked
+    membership: MembershipFinding | None = None  # "was this person in it?", where that was asked
     ceiling: Ceiling | None = None  # on the success of any attack, where training is differentially private
     privacy: Privacy | None = None  # what that proves in any game; None also in files up to 0.2.0
 

@@ -33,7 +33,7 @@ NOT_MEASURED = "Membership was not measured:"
 
 
 @dataclass(frozen=True, eq=False)
-class Membership:
+class MembershipFinding:
     """Each victim's own records beside the secrets of other games, which it was not trained on.
 
     An attack scores all of them without knowing which is whose (`CalibratedLosses`). Each record is the own one of one
@@ -79,7 +79,7 @@ class Membership:
         return {"models": self.models, "pairs_right": self.pairs_right.tolist(), "above": self.above.tolist()}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Membership:
+    def from_plain(cls, plain: Mapping[str, Any]) -> MembershipFinding:
         """From audit.json."""
         return cls(plain["models"], *(np.array(plain[name], dtype=np.float64) for name in ("pairs_right", "above")))
 
@@ -91,7 +91,7 @@ class Membership:
 class Asked(NamedTuple):
     """What came of the question."""
 
-    membership: Membership | None = None
+    membership: MembershipFinding | None = None
     unanswered: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -145,7 +145,7 @@ def _unseen(attack: CalibratedLosses, knowledge: Knowledge, release: Release, re
     return None
 
 
-def _compared(scores: Tensor, own: Tensor, groups: Tensor, models: int) -> Membership:
+def _compared(scores: Tensor, own: Tensor, groups: Tensor, models: int) -> MembershipFinding:
     """From scores (m, n) and the rows of each victim's own records (m, k); groups (m,) of equal secrets are one."""
     scores = torch.where(scores.isnan(), -torch.inf, scores)  # of a victim that diverged
     member = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, own, True)
@@ -156,4 +156,4 @@ def _compared(scores: Tensor, own: Tensor, groups: Tensor, models: int) -> Membe
         pairs.append(((others < ours).double() + (others == ours).double() / 2).mean())
         above.append((ours > threshold).double().mean())
     by_group = [np.bincount(groups, torch.stack(shares)) / np.bincount(groups) for shares in (pairs, above)]
-    return Membership(models, *(shares[np.unique(groups)] for shares in by_group))
+    return MembershipFinding(models, *(shares[np.unique(groups)] for shares in by_group))

@@ -92,7 +92,9 @@ def audit_procedure(
     cohort, judging = dealt.cohort, dealt.judging
     knowledge, hints = replace(knowledge, prior=dealt.support.prior), judging.hints
     game, rate = before_attacks(
-        lambda: _Trained(knowledge, cohort, judging, _victims(knowledge, cohort, settings.seed), settings.seed, clock),
+        lambda: _Trained(
+            knowledge, cohort, judging, trained_victims(knowledge, cohort, settings.seed), settings.seed, clock
+        ),
         knowledge,
         games=len(cohort),
         clock=clock,
@@ -351,7 +353,7 @@ class _AsDealt(NamedTuple):
         """Nothing has to be given."""
 
 
-def _victims(knowledge: Knowledge, cohort: Cohort, seed: int) -> Release:
+def trained_victims(knowledge: Knowledge, cohort: Cohort, seed: int) -> Release:
     """One victim per game, in as many chunks as memory asks for: it is trained as shadow models are."""
     dealt, own_seed = _AsDealt(cohort), victims_seed(seed)
     chunks = Local()(knowledge.trainer, knowledge.net, dealt, cohort.shared, models=len(cohort), seed=own_seed)

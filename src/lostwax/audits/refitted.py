@@ -30,7 +30,7 @@ from lostwax.adapters.sklearn.refitting import (
     processes_for,
     tried,
 )
-from lostwax.attacks import KernelRidge
+from lostwax.attacks import CalibratedLosses, KernelRidge
 from lostwax.attacks.likeliest_refit import LikeliestRefit
 from lostwax.audits.attributes import Inferred, Rows, infer
 from lostwax.audits.audit import Audit
@@ -40,6 +40,7 @@ from lostwax.audits.play import Settings
 from lostwax.audits.procedure import audit_procedure
 from lostwax.games import (
     Access,
+    Attack,
     Cohort,
     Columns,
     Guess,
@@ -64,6 +65,7 @@ EXAMPLES = 100  # at most
 CANDIDATES = (10, 5, 3, 2)  # per game, as many as classes allow
 TRIED = 10  # examples: the model fitted with the first is compared with those fitted with the last ones
 PROBES = 100  # known rows at which outputs are seen, at most
+REFERENCE = (8, 64)  # reference models for all candidates, where fitting is random, at least and at most
 REPEATS = (6, 4, 3, 2)  # refits per candidate, where fitting is random, as many as there is time for
 # of the log-odds of success between splits: as large as most are in benchmarks/refitted_intervals.py
 SPLIT_SPREAD = 0.75
@@ -112,14 +114,13 @@ def audit_refitted(
     classes, fits = table.y.ndim == 1 and not table.y.is_floating_point(), repeats * len(secrets)
     split = split._replace(candidates=min(split.candidates, _fewest_distinct(secrets, by_class=classes)))
     membership: Threat = SameClass(known, split.candidates) if classes else Informed(known, candidates=split.candidates)
-    questions = (
-        (
-            "Membership",
-            membership,
-            LikeliestRefit(repeats, tuple(split.secrets.tolist())),
-            game.trainer(fits, candidates_seen=True),
-        ),
-        ("Reconstruction", Informed(known, label_known=classes), KernelRidge(), game.trainer(fits)),
+    probes = tuple(split.secrets.tolist())
+    naming: tuple[Attack, ...] = (LikeliestRefit(repeats, probes),)
+    if repeats > 1:  # private draws
+        naming = (*naming, CalibratedLosses(max(REFERENCE[0], min(REFERENCE[1], fits)), probes))
+    questions: tuple[tuple[str, Threat, tuple[Attack, ...], Refits], ...] = (
+        ("Membership", membership, naming, game.trainer(fits, candidates_seen=True)),
+        ("Reconstruction", Informed(known, label_known=classes), (KernelRidge(),), game.trainer(fits)),
     )
     some = None if games is None else min(games, len(secrets))
     audits: dict[str, Audit] = {}
@@ -134,7 +135,7 @@ def audit_refitted(
         f"{game.name}'s {name} holds more than a fit on these rows puts there, which refits do not show."
         for name in game.more
     ]
-    for name, threat, attack, trainer in questions[:1] if game.constant_numbers else questions:
+    for name, threat, entrants, trainer in questions[:1] if game.constant_numbers else questions:
         log.info("%s by refitting %s ...", name, game.name)
         left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
         try:
@@ -144,7 +145,7 @@ def audit_refitted(
                 trainer=trainer,
                 threat=threat,
                 attacks=(),
-                entrants=(attack,),
+                entrants=entrants,
                 prior=prior,
                 secrets=secrets,
                 access=access,
@@ -293,7 +294,7 @@ class _Game(NamedTuple):
         if self.deterministic or self.public_draws:
             return 1
         processes = processes_for(self.seconds * secrets * REPEATS[0])
-        fits = seconds / 2 / self.seconds * processes - 2 * secrets - examples
+        fits = seconds / 2 / self.seconds * processes - 2 * secrets - examples - REFERENCE[1]
         return next((each for each in REPEATS if each * secrets <= fits), REPEATS[-1])
 
     def trainer(self, fits: int, sealed: SealedEstimator | None = None, *, candidates_seen: bool = False) -> Refits:

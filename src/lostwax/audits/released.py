@@ -18,9 +18,11 @@ from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
 from lostwax.audits.choice import available_bytes, in_bytes, predicted
 from lostwax.audits.clock import Clock, TimeUp, in_words
+from lostwax.audits.conclusion import FEW
 from lostwax.audits.judging import Answer, Dealt, LeaveOneOut
+from lostwax.audits.membership import NOT_MEASURED, SHARE, Asked, was_in_it
 from lostwax.audits.play import Settings, filled, play
-from lostwax.audits.procedure import MINUTES
+from lostwax.audits.procedure import MINUTES, trained_victims, victims_seed
 from lostwax.audits.retrained import Retrained, in_order, known_draws, retrained
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Attack, Cohort, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
@@ -43,6 +45,11 @@ NAMED = (
 CHECKED = (
     "All of training is known, so training on either of them succeeds as soon as a record changes the weights: "
     "a guess can be checked, which does not mean that a record can be rebuilt."
+)
+MOST_PEOPLE, PEOPLE_SHARE = 60, 0.2  # who are asked about, at most, and of the table
+PEOPLE_HELD_OUT = (
+    "Every record of this net was trained on, so who was in it was asked of other nets, trained the same way on most "
+    "of the data and one of the other records."
 )
 EASIER = "An easier question, which of two records was trained on, takes less time: attack=lw.attacks.Refit()."
 TOO_SHORT = (
@@ -89,6 +96,7 @@ def audit_released(
     elif attack is None:
         one = _without(at_start, table, trainer, rows[0])
         attack, skipped = _chosen(one, again.rate, clock.left, ENOUGH if games is None else len(rows), limited)
+    asked = _was_in_it(at_start, table, trainer, again.rate, clock, seed) if automatic else Asked()
     among = CANDIDATES if getattr(attack, "names_candidates", False) else None
     one = _without(at_start, table, trainer, rows[0], among)
     if (objection := attack.objection(one)) is not None:
@@ -134,9 +142,36 @@ def audit_released(
             *randomness,
             *game.notes(line.answer.guess, planned),
             *([EASIER] if easier else []),
+            *([PEOPLE_HELD_OUT] if asked.membership is not None else []),
         ),
-        unanswered=(*game.hidden_from_the_release(), *skipped, *sorted(game.unanswered)),
+        unanswered=(*game.hidden_from_the_release(), *skipped, *sorted(game.unanswered), *asked.unanswered),
+        left_out=asked.left_out,
+        membership=asked.membership,
     )
+
+
+def _was_in_it(net: nn.Module, table: Records, trainer: Trainer, rate: Rate, clock: Clock, seed: int) -> Asked:
+    """Who was trained on, asked of nets that are trained for it on a part of the table, if there is time for them."""
+    if trainer_facts(trainer, net, len(table)).deterministic:
+        known = "all of training is known, and whoever knows all other records can check a guess by training on it."
+        return Asked(left_out=(f"{NOT_MEASURED} {known}",))
+    people = min(MOST_PEOPLE, int(PEOPLE_SHARE * len(table)), int(SHARE * clock.left / max(rate.training, 1e-9)))
+    if people < FEW:
+        takes = in_words(FEW * rate.training)
+        why = f"it takes {FEW} records, at most a fifth of the data, and {FEW} trainings ({takes}), a quarter of the time."
+        measure = "Audit the way of training (trainer, threat, prior, secrets) to measure it."
+        return Asked(left_out=(f"{NOT_MEASURED} {why} {measure}",))
+    secret = torch.zeros(len(table), dtype=torch.bool)
+    secret[torch.from_numpy(generator(seed, "people held out").permutation(len(table))[:people])] = True
+    threat = Informed(table[~secret])
+    knowledge = Knowledge(net, trainer, threat, Weights(), threat.known)
+    cohort = threat.deal(table[secret], people, seed=victims_seed(seed))
+    try:
+        release = clock.run(lambda: trained_victims(knowledge, cohort, seed))
+    except TimeUp:
+        return Asked(left_out=(f"{NOT_MEASURED} {people} trainings were not done in time.",))
+    own_seed = int(generator(seed, "adversary").integers(2**62))
+    return was_in_it(knowledge, cohort, release, seed=own_seed, clock=clock, rate=rate)
 
 
 def _chosen(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lostwax.audits.cells import CellsKept, TargetRead
 from lostwax.audits.luck import Luck
-from lostwax.audits.membership import Membership
+from lostwax.audits.membership import MembershipFinding
 from lostwax.games import Guess, Records
 from lostwax.metrics import Null
 
@@ -267,7 +267,7 @@ def _audit(plain: Mapping[str, Any]) -> Audit:
         groups=None if plain["groups"] is None else np.array(plain["groups"], dtype=np.int64),
         chance_by_victims=plain.get("chance_by_victims"),
         split_spread=plain.get("split_spread", 0.0),
-        membership=None if plain.get("membership") is None else Membership.from_plain(plain["membership"]),
+        membership=None if plain.get("membership") is None else MembershipFinding.from_plain(plain["membership"]),
     )
 
 
