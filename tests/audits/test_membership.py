@@ -155,8 +155,8 @@ def test_this_very_net_is_asked_by_training_others(large):
     table, trainer = large
     membership = _was_in_it(net(), table, trainer, Rate(1e-3, 1, 1), Clock.started(5.0), 0).membership
     assert (len(membership.above), membership.chance < 1e-6) == (50, True)
-    (why,) = _was_in_it(net(), table, trainer, Rate(10.0, 1, 1), Clock.started(5.0), 0).left_out
-    assert "30 trainings (about 5.0 minutes), a quarter of the time." in why
+    (sentence,) = _was_in_it(net(), table, trainer, Rate(10.0, 1, 1), Clock.started(5.0), 0).left_out
+    assert "30 trainings (about 5.0 minutes), a quarter of the time." in sentence
 
 
 @pytest.mark.slow

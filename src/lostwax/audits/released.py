@@ -158,9 +158,9 @@ def _was_in_it(net: nn.Module, table: Records, trainer: Trainer, rate: Rate, clo
     people = min(MOST_PEOPLE, int(PEOPLE_SHARE * len(table)), int(SHARE * clock.left / max(rate.training, 1e-9)))
     if people < FEW:
         takes = in_words(FEW * rate.training)
-        why = f"it takes {FEW} records, at most a fifth of the data, and {FEW} trainings ({takes}), a quarter of the time."
+        needs = f"it takes {FEW} records, a fifth of the data at most, and {FEW} trainings ({takes}), a quarter of the"
         measure = "Audit the way of training (trainer, threat, prior, secrets) to measure it."
-        return Asked(left_out=(f"{NOT_MEASURED} {why} {measure}",))
+        return Asked(left_out=(f"{NOT_MEASURED} {needs} time. {measure}",))
     secret = torch.zeros(len(table), dtype=torch.bool)
     secret[torch.from_numpy(generator(seed, "people held out").permutation(len(table))[:people])] = True
     threat = Informed(table[~secret])
