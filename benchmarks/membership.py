@@ -125,7 +125,8 @@ def ours(given):
         torch.from_numpy(part[:, np.arange(len(given.labels)), given.labels])
         for part in (given.reference, given.victims)
     ]
-    least = SURE if bool((parts[0] == 1).any()) else 1e-12  # votes of trees, as for refitted estimators
+    votes = bool((100 * parts[0] == (100 * parts[0]).round()).all())  # of 100 trees: clipped as for refitted estimators
+    least = SURE if votes else 1e-12
     odds = [log_odds(-part.clamp(least, 1 - least).log()) for part in parts]
     return calibrated(odds[0], torch.from_numpy(given.member), odds[1]).numpy()
 

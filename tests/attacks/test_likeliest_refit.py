@@ -54,7 +54,7 @@ def test_noise_names_the_right_record_as_often_as_chance(features):
 @pytest.mark.parametrize("outlier", [30.0, -1e9, float("inf"), float("nan")])
 def test_one_refit_that_diverged_hides_no_record(outlier):
     random = torch.Generator().manual_seed(1)
-    mean = torch.randn(60, 25, generator=random, dtype=torch.float64)
+    mean = 2 * torch.randn(60, 25, generator=random, dtype=torch.float64)
     refits, seen = (
         mean.unsqueeze(1) + torch.randn(60, repeats, 25, generator=random, dtype=torch.float64) for repeats in (3, 1)
     )
