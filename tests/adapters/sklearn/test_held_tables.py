@@ -28,6 +28,7 @@ from lostwax.adapters.sklearn.refitting import Estimator
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.training_rows import TrainingRows, hidden_rows
 from lostwax.adapters.sklearn.walk import unmentioned
+from lostwax.games import Kept
 from lostwax.grades import Grade
 from lostwax.policies import Policy
 from lostwax.records.frames import coded
@@ -286,8 +287,14 @@ def test_what_is_attached_to_a_model_is_read(value, cells):
     model = stump_of_visits()
     model.drift = value()
     audit = lw.audit(model, (VISITS, ILL), games=90)
-    assert audit.findings[0].cells.certified >= cells
+    told = audit.findings[0].cells.each.kept[:, :4] == Kept.EXACT  # without the target
+    assert int(told.sum()) >= cells
     assert Policy(max_grade="not found", max_exact_cell_share=0.005).breaches(audit)
+
+
+def test_a_stump_alone_tells_no_cell_of_these():
+    told = lw.audit(stump_of_visits(), (VISITS, ILL), games=90).findings[0].cells.each.kept[:, :4] == Kept.EXACT
+    assert int(told.sum()) == 0
 
 
 class Wrapped(ClassifierMixin, BaseEstimator):

@@ -8,7 +8,7 @@ seen.
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from hashlib import blake2b
@@ -41,6 +41,13 @@ class Contents(NamedTuple):
         """One for all paths, and one for each of some: equal for equal values, else unrelated."""
         every = "\n".join(sorted((*self.numbers, *self.others)))
         return np.concatenate([fingerprint(every.encode()), *(self.of(path) for path in paths)])
+
+    def sizes(self) -> Counter[str]:
+        """How many numbers each attribute holds."""
+        found = Counter[str]()
+        for path, numbers in self.numbers.items():
+            found[path.partition(".")[0]] += numbers.size
+        return found
 
     def of(self, path: str) -> Numbers:
         """The fingerprint of one value."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -136,11 +135,8 @@ class Estimator:
         """
         rows = np.arange(self.X.shape[0] if hasattr(self.X, "shape") else len(self.X))
         again, released = replace(self, place=None).look(rows, 1), contents(self.model)
-        sizes = Counter[str](), Counter[str]()
-        for size, found in zip(sizes, (released, again.contents), strict=True):
-            for path, numbers in found.numbers.items():
-                size[path.partition(".")[0]] += numbers.size
-        more = tuple(name for name, size in sizes[0].items() if size > sizes[1][name] + MORE)
+        sizes = again.contents.sizes()
+        more = tuple(name for name, size in released.sizes().items() if size > sizes[name] + MORE)
         return Look(self.model, released, {}).agrees(again._replace(outputs={}), 1e-6), more
 
     def _seen(self, rows: NDArray[np.int64], draw: int) -> dict[str, Numbers]:
