@@ -40,7 +40,7 @@ from lostwax.audits.clock import Clock
 from lostwax.audits.membership import was_in_it
 from lostwax.games import Cohort, Knowledge, Release
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.reports.results import Row, write_rows
+from lostwax_dev.results import Row, write_rows
 
 HERE = Path(__file__).resolve().parent
 TOOLS = {"SACRO-ML": "sacroml", "LeakPro": "leakpro"}
