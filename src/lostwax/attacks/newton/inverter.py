@@ -13,7 +13,7 @@ from torch import Tensor
 from lostwax.attacks.newton.annealing import Annealed, Annealing
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
 from lostwax.attacks.newton.factored import ROUNDED
-from lostwax.attacks.newton.misfit import Comparison, OtherRecords, is_noise
+from lostwax.attacks.newton.misfit import AnswerCheck, OtherRecords, is_noise
 from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.solver import STALLED, Ended, Linearised, Point, Problem
 from lostwax.games import Guess, Hints, Reconstructor, Records, Release
@@ -290,7 +290,7 @@ class Polisher:
     def _compared(self, found: Inversion, point: Point, released: Tensor) -> Inversion:
         """The same beside other records: not certified if it has no effect, or if another explains the release."""
         prior = self.prior_mean, self.prior_variance, self.left_out
-        beside = Comparison(self.problem, self.others, *prior, point, released)
+        beside = AnswerCheck(self.problem, self.others, *prior, point, released)
         if not self.published.defended and not beside.effect() > 2 * CERTAIN * found.rounding:
             return found._replace(has_effect=False)
         doubles = beside.doubles(self.jacobians, found.rounding)

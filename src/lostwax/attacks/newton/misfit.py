@@ -98,7 +98,7 @@ def usual(value: float, draws: Tensor, level: float) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class AnswerCheck:
     """An answer beside other records, before it is certified: does it change the weights, and do others explain them?
 
     Records with the same gradients at some moments of training are trained on alike. Gradients of one record take far
