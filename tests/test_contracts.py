@@ -373,7 +373,7 @@ PARTS = {
     *("Batches", "Architecture", "FusedMLP", "FusedCNN", "MLPTangent", "Ghost", "PerRecord"),
     *("PublishedSteps",),
     *("ErrorBars", "TrainingMap", "Problem", "Inverter", "Polisher", "WholeSets", "SetProblem", "MatrixFree"),
-    *("BaseTrajectory", "SetPolisher", "Mixed", "GameSearch"),
+    *("BaseTrajectory", "SetPolisher", "AnswerCheck", "Mixed", "GameSearch"),
     *("Equations", "Grid", "CodedTree", "RowGroup", "SentenceResponse", "TokenSearch"),
 }
 
