@@ -146,7 +146,10 @@ def _takes_no_labels(model: Any) -> bool:
 
 
 def _has_shape(value: Any) -> bool:
-    return isinstance(getattr(value, "shape", None), tuple)
+    try:
+        return isinstance(getattr(value, "shape", None), tuple)
+    except RuntimeError:  # of a nested tensor
+        return False
 
 
 def _are_arrays(X: Any) -> bool:

@@ -14,6 +14,7 @@ from scipy.stats import rankdata
 from lostwax.seeds import generator
 
 ROUNDING = 1e-9  # of a number of trials
+LEAST_SPREAD = 1e-4  # that changes an interval
 
 
 class Estimate(NamedTuple):
@@ -47,7 +48,7 @@ def spread_interval(won: float, trials: int, spread: float, confidence: float = 
     The rate of a draw has the mean p, which is estimated, and the standard deviation `spread` in log-odds, which is
     spread p (1 - p) in the rate; it is beta distributed, and the number of trials that are won beta-binomial.
     """
-    if spread == 0:
+    if spread < LEAST_SPREAD:
         return clopper_pearson(won, trials, confidence)
     tail = (1 - confidence) / 2
     fewest, most = math.floor(won + ROUNDING), math.ceil(won - ROUNDING)
@@ -82,7 +83,7 @@ def median_interval(
     """
     from scipy.stats import quantile_test
 
-    if spread:
+    if spread >= LEAST_SPREAD:
         ends = [k for k in range(len(scores) // 2) if _at_most(k, len(scores), 0.5, spread) <= (1 - confidence) / 2]
         ordered = np.sort(scores)
         return (float(ordered[ends[-1]]), float(ordered[-1 - ends[-1]])) if ends else None

@@ -24,6 +24,8 @@ def unpack(data: Any) -> tuple[Any, Any]:
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         cure = "Stack a dataset into two arrays first."
         raise TypeError(f"audit: expected data=(X, y) or lw.Records, got {type(data).__name__}. {cure}")
+    if getattr(data[0], "is_nested", False):
+        raise TypeError("audit: X is a nested tensor, but a dense one is needed: pass one cell per column in each row.")
     return data[0], data[1]
 
 

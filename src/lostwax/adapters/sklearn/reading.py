@@ -242,7 +242,10 @@ def _has_labels(estimator: Any) -> bool:
 def _as_table(estimator: Any, X: Any) -> Any:
     """Lists of rows as an array; and one column for the models that take a plain list of numbers."""
     if isinstance(X, list | tuple) and not texts.are_texts(X):
-        plain = np.asarray(X)
+        try:
+            plain = np.asarray(X)
+        except ValueError:
+            raise ValueError("audit: the rows of X have different lengths. Pass one cell per column in each.") from None
         X = plain if plain.dtype.kind in "iufb" else np.asarray(X, dtype=object)
     if getattr(X, "ndim", 2) == 1 and _takes_one_column(_steps(estimator)[0]):
         return np.asarray(X)[:, None]
