@@ -35,7 +35,7 @@ def side_by_side(candidates: Records) -> Records:
 
 def distinct(records: Records) -> tuple[Tensor, Tensor]:
     """A row of each different record, label included, (r,), and which of them every record is, (n,)."""
-    both = torch.cat([records.x.flatten(1).double(), records.y.reshape(len(records), -1).double()], 1)
+    both = torch.cat([records.x.flatten(1).double(), records.y.reshape(len(records), -1).double()], 1).cpu()
     values, number = torch.unique(both, dim=0, return_inverse=True)
     rows = torch.full((len(values),), len(records)).scatter_reduce(0, number, torch.arange(len(records)), "amin")
     return rows, number
