@@ -222,7 +222,9 @@ def of_a_procedure(random, made, anything):
 
     def run():
         known, prior, secrets = (lw.Records(*sets[name]) for name in ("known", "prior", "secrets"))
-        secrets = lw.Records(secrets.x + 1 if secrets.x.is_floating_point() else secrets.x, secrets.y)
+        secrets = lw.Records(
+            (secrets.x.double() + 1).to(secrets.x) if secrets.x.is_floating_point() else secrets.x, secrets.y
+        )
         torch.manual_seed(0)
         return lw.audit(
             nn.Linear(3, 2).double(),

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -174,6 +175,15 @@ def test_reading_what_is_no_report(audit_of, tmp_path):
     (tmp_path / "one" / "records.safetensors").write_bytes(b"short")
     with pytest.raises(ValueError, match="cannot be read as a safetensors file"):
         reports.read(tmp_path / "one")
+
+
+def test_labels_of_eight_bits_are_refused(audit_of, tmp_path):
+    lw.report(audit_of("of_a_table"), tmp_path)
+    path = tmp_path / "records.safetensors"
+    tensors = load_file(path)
+    save_file(tensors | {"truth.y": tensors["truth.y"].to(torch.float8_e4m3fn)}, path)
+    with pytest.raises(ValueError, match="of another dtype than the records"):
+        reports.read(tmp_path)
 
 
 def private(folder):

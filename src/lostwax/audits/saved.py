@@ -113,10 +113,12 @@ def other_records(audit: Audit, tensors: Mapping[str, Tensor]) -> Iterator[str]:
     for part in (f"{name}.{part}" for name in names for part in "xy"):
         if part not in tensors or tensors[part].shape[:1] != (games,):
             yield f"does not hold {part!r} for the {games} games"
+        elif tensors[part].is_floating_point() and tensors[part].element_size() < 2:
+            yield f"holds {part!r} of another dtype than the records"
     for name in names:
         x = tensors[f"{name}.x"]
         same_size = x[0].numel() == tensors["truth.x"][0].numel()  # guesses of pictures may be flat
-        if not x.is_floating_point() or x.element_size() < 2 or not same_size:
+        if not x.is_floating_point() or not same_size:
             yield f"holds {name + '.x'!r} of another shape or dtype than the records"
         if f"{name}.kept" in tensors and tensors[f"{name}.kept"].shape != tensors["truth.x"].flatten(1).shape:
             yield f"holds {name + '.kept'!r} of another shape than the records"
