@@ -62,8 +62,9 @@ def _trainer(sealed, deterministic):
 def test_a_value_that_is_memorised_is_named(repeats):
     found = inferred(Towns(), 1, repeats)
     assert (found.right, found.games) == (30, 30)
-    assert found.swapped < 25
-    assert found.chance < 1e-3
+    assert found.swapped <= found.predicted < 25  # another release tells no more than the other columns do
+    assert found.pairs[1] == 0
+    assert found.chance < 0.003
     assert "Attribute inference of town: " in str(found)
 
 

@@ -15,9 +15,11 @@ def guard():
     root = Path(__file__).parents[2]
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.syspath_prepend(root / "benchmarks")
+        for name in ("bounds", "heads_per_second", "own_training", "shadows_per_second", "store_scales"):
+            monkeypatch.delitem(sys.modules, name, raising=False)  # tests/bounds has the same name as a benchmark
         yield runpy.run_path(str(root / "benchmarks" / "guard.py"))
-    for name in ("bounds", "heads_per_second", "own_training", "shadows_per_second", "store_scales"):
-        sys.modules.pop(name, None)
+        for name in ("bounds", "heads_per_second", "own_training", "shadows_per_second", "store_scales"):
+            sys.modules.pop(name, None)
 
 
 def test_every_claim_is_recorded_with_its_machine_and_commit(guard, root):

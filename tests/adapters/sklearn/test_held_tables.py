@@ -28,7 +28,7 @@ from lostwax.adapters.sklearn.refitting import Estimator
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.training_rows import TrainingRows, hidden_rows
 from lostwax.adapters.sklearn.walk import unmentioned
-from lostwax.games import Kept
+from lostwax.games import Columns, Kept
 from lostwax.grades import Grade
 from lostwax.policies import Policy
 from lostwax.records.frames import coded
@@ -389,3 +389,14 @@ def test_no_estimator_of_scikit_learn_holds_what_its_class_does_not_mention():
     for model in (pipeline(), GridSearchCV(LinearRegression(), {"positive": [True]}).fit(NUMBERS, y), MinMaxScaler()):
         for _, value in Walked(model):
             assert not (hasattr(type(value), "fit") and unmentioned(value))
+
+
+def test_a_round_number_is_no_extreme():
+    """The number of columns, of models or of seeds may be the largest value of a column."""
+    x = torch.rand(200, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[0, 1], x[1, 2] = 13.0, 250.0
+    columns = Columns(tuple("abcd"), ((),) * 4)
+    for value in (13, 250.0, [13, 250, 4], "13 of 250"):
+        assert held_statistics(Attached("count", value, afterwards=True), x, columns) is None
+    ends = [*x.amin(0).tolist(), *x.amax(0).tolist()]
+    assert held_statistics(Attached("range", ends, afterwards=True), x, columns).high == [0, 1, 2, 3]

@@ -453,6 +453,14 @@ def test_the_mean_behind_the_components_of_a_mixture_is_found(components, covari
     np.testing.assert_allclose(sums.totals[0], x.sum(0), rtol=1e-10)
 
 
+def test_class_means_of_one_class_against_the_rest_add_up_to_the_table():
+    x, y = load_wine(return_X_y=True)
+    part = OneVsRestClassifier(naive_bayes.GaussianNB()).fit(x, y)
+    totals = [sums.totals[0] for sums in scanned(part, x).sums]
+    assert totals
+    np.testing.assert_allclose(totals, [x.sum(0)] * len(totals), rtol=1e-10)
+
+
 @pytest.mark.parametrize("topics", [3, 12, 30])
 def test_word_counts_behind_topics_are_found(topics):
     counts = np.random.default_rng(4).poisson(0.4, (80, 25))

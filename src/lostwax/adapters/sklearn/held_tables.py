@@ -31,7 +31,7 @@ from lostwax.adapters.sklearn.training_rows import (
     numbers_in,
     on_other_scales,
 )
-from lostwax.adapters.sklearn.walk import Array, as_array, attributes, unmentioned
+from lostwax.adapters.sklearn.walk import SET_BY_SKLEARN, Array, as_array, attributes, unmentioned
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
 from lostwax.records.frames import coded, codes_of
@@ -153,7 +153,8 @@ def attached(model: Any) -> list[Attached]:
         others = unmentioned(value)
         known = type(value).__module__.partition(".")[0] in SCANNED
         for name, member in ((attributes(value) or {}) if not known else others).items():
-            if not isinstance(member, bool | type(None)) and not callable(getattr(type(member), "fit", None)):
+            setting = name in SET_BY_SKLEARN or isinstance(member, bool | type(None))
+            if not setting and not callable(getattr(type(member), "fit", None)):
                 found.append(Attached(f"{path}.{name}".removeprefix("."), member, name in others))
     return found
 
@@ -254,8 +255,9 @@ def held_statistics(held: Attached, x: Tensor, columns: Columns) -> HeldStatisti
     n, grid = len(x), table.step
     step = np.stack([grid / n, *[grid] * 6, *[grid**2 / (n * spread.clip(1e-300))] * 2])
     width = spread * np.array([[1.0], [n], *[[1.0]] * 7]) * n**-0.5  # by which another sample differs
+    digits = np.vectorize(lambda number: _last_digit(repr(float(number))))(wanted)  # round numbers agree by accident
     with np.errstate(divide="ignore", invalid="ignore"):
-        bits = np.log2(1 + width / np.maximum(allowed, step)) - np.log2(len(values))
+        bits = np.log2(1 + width / np.maximum.reduce([allowed, step, digits])) - np.log2(len(values))
     if float(np.where(agrees, bits, 0.0).clip(0).sum()) < SURE:
         return None
     agrees &= (bits > 0) | (len(values) <= SUMMARY * len(plain))  # of a summary all columns count
