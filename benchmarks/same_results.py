@@ -39,6 +39,7 @@ import lostwax as lw
 
 RENAMED_KEYS: dict[str, str] = {}  # in audit.json: name before -> name after
 RENAMED_VALUES: dict[str, str] = {}  # of verdicts and grades
+NEW_KEYS = {"privacy", "membership", "target", "cells", "split_spread"}  # that audits of 0.2.0 may lack
 IGNORED = {"provenance", "seconds", "milliseconds_per_record"}
 TEXT_COMPARED = {"verdicts", "grade"}  # results, although they are text
 COUNTED = {"left_out", "unanswered"}  # lists of sentences: only their length is compared
@@ -512,7 +513,7 @@ def differences(before: Any, after: Any, path: str = "$", key: str = "") -> Iter
         for name in sorted((before.keys() | after.keys()) - IGNORED):
             if name in before and name in after:
                 yield from differences(before[name], after[name], f"{path}.{name}", name)
-            else:
+            elif name in before or name not in NEW_KEYS:
                 yield f"{path}.{name} is only in the one {'before' if name in before else 'after'}"
     elif isinstance(before, list) and isinstance(after, list):
         if is_text(before) and is_text(after) and key not in TEXT_COMPARED:

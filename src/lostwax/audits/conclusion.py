@@ -60,7 +60,8 @@ class Conclusion(NamedTuple):
 def conclude(audit: Audit) -> Conclusion:
     """The grade of the worst line, limited by a certified ceiling, or open where it cannot be decided."""
     lines, membership = _lines(audit)
-    worst = max(lines, key=lambda line: (line.grade.severity, line.rebuilt, line.nearer, line.targets))
+    # of lines that are equally bad the first, which is the release as it is
+    worst = max(lines, key=lambda line: (line.grade.severity, line.rebuilt, line.nearer, line.by_target * line.targets))
     grade = worst.grade
     if grade is Grade.RECOGNISABLE and audit.chance is not None and _is_limited(audit):
         grade = Grade.BETTER_THAN_CHANCE
