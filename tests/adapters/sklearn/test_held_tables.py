@@ -26,7 +26,7 @@ from lostwax.adapters.sklearn.contents import Walked
 from lostwax.adapters.sklearn.held_tables import Attached, held_columns, held_labels, held_statistics, held_tables
 from lostwax.adapters.sklearn.refitting import Estimator
 from lostwax.adapters.sklearn.scan import scan
-from lostwax.adapters.sklearn.training_rows import TrainingRows, hidden_rows
+from lostwax.adapters.sklearn.training_rows import TrainingRows, decompressed, hidden_rows
 from lostwax.adapters.sklearn.walk import unmentioned
 from lostwax.games import Columns, Kept
 from lostwax.grades import Grade
@@ -221,6 +221,20 @@ def test_rows_in_buffers_are_found(form):
     held = array("d", NUMBERS.ravel()) if form == "array" else form(NUMBERS)
     (stored,) = scan({"a": held}, torch.from_numpy(NUMBERS), None, torch.ones(N)).stored
     assert len(stored.x) == N
+
+
+def test_whole_numbers_are_no_archive():
+    """Bytes that begin with zeros and ones once were read as an empty archive of LZMA, and rows behind them were not."""
+    x = np.random.default_rng(0).integers(3, size=(200, 12)).astype(np.float64)
+    x[0] = [0, 0, 0, 2, 0, 1, 0, 2, 2, 1, 1, 0]
+    assert decompressed(x.tobytes()) is None
+    (rows,) = hidden_rows(x.tobytes(), TrainingRows(x, None, np.ones(len(x))))
+    assert len(rows) == len(x)
+
+
+@pytest.mark.parametrize("text", ["-" * 63 + "a", base64.urlsafe_b64encode(bytes(range(256))[::-1] * 3).decode()])
+def test_texts_of_both_alphabets_of_base64_are_read(text):
+    assert decompressed(text) == base64.urlsafe_b64decode(text)
 
 
 class Answers(dict):

@@ -93,8 +93,8 @@ def _opened(value: str | bytes | bytearray) -> Any:
         return None
     if isinstance(value, str) and (table := _read(value)) is not None:
         return table
-    if isinstance(value, str) or (packed := decompressed(value)) is not None:
-        return decompressed(value) if isinstance(value, str) else packed
+    if (packed := decompressed(value)) is not None or isinstance(value, str):
+        return packed
     try:
         text = bytes(value).decode()
     except UnicodeDecodeError:

@@ -238,7 +238,6 @@ def hidden_rows(value: str | bytes, table: TrainingRows, depth: int = DEPTH) -> 
         return
     if depth and (packed := decompressed(value)) is not None:
         yield from hidden_rows(packed, table, depth - 1)
-        return
     if len(value) <= 8 * table.d:
         return
     for numbers in numbers_in(value):
@@ -254,10 +253,12 @@ def decompressed(value: str | bytes | bytearray) -> bytes | None:
     if isinstance(value, str):
         if len(value) < SHORTEST or len(value) % 4 or not BASE64.fullmatch(value):
             return None
-        return base64.b64decode(value)
-    for unpacking in (zlib.decompressobj(GZIP_OR_ZLIB), bz2.BZ2Decompressor(), lzma.LZMADecompressor()):
+        return base64.b64decode(value, altchars=b"-_")
+    xz = lzma.LZMADecompressor(lzma.FORMAT_XZ)  # the older format has no mark: small numbers look like an empty one
+    for unpacking in (zlib.decompressobj(GZIP_OR_ZLIB), bz2.BZ2Decompressor(), xz):
         try:
-            return unpacking.decompress(bytes(value), MOST)
+            if packed := unpacking.decompress(bytes(value), MOST):
+                return packed
         except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):
             continue
     return None
