@@ -224,7 +224,7 @@ def test_rows_in_buffers_are_found(form):
 
 
 def test_whole_numbers_are_no_archive():
-    """Bytes that begin with zeros and ones once were read as an empty archive of LZMA, and rows behind them were not."""
+    """Bytes that begin with zeros and ones look like an empty archive of LZMA: rows behind them were not read."""
     x = np.random.default_rng(0).integers(3, size=(200, 12)).astype(np.float64)
     x[0] = [0, 0, 0, 2, 0, 1, 0, 2, 2, 1, 1, 0]
     assert decompressed(x.tobytes()) is None
