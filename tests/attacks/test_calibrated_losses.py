@@ -127,7 +127,12 @@ def test_noise_is_named_as_often_as_by_chance():
 def test_models_that_owe_nothing_to_a_record_leave_a_tie():
     member, constant = torch.eye(10, dtype=torch.bool), torch.ones(10, 10, dtype=torch.float64)
     assert (calibrated(constant, member, constant[:3]) == 0).all()
-    assert (calibrated(constant, ~member & member, constant[:3]) == 0).all()
+
+
+def test_without_models_to_compare_with_there_is_no_score():
+    member, constant = torch.eye(10, dtype=torch.bool), torch.ones(10, 10, dtype=torch.float64)
+    assert calibrated(constant, ~member & member, constant[:3]).isnan().all()
+    assert calibrated(constant / 0, member, constant[:3]).isnan().all()
 
 
 def test_it_takes_own_training_functions(wine):

@@ -136,6 +136,13 @@ def test_what_is_not_measured_is_said(parts, changes, words):
     assert bool(result.unanswered) == ("rate" in changes)
 
 
+def test_losses_that_are_not_finite_are_no_all_clear(parts):
+    """They once counted as pairs of which half are right: not found."""
+    result = asked(parts, Ignoring(spread=float("inf")))
+    assert result.membership is None
+    assert "are not finite" in result.unanswered[0]
+
+
 def test_short_time_takes_fewer_models(parts):
     assert asked(parts, Ignoring(), clock=Clock.started(1.0), rate=Rate(0.5, 1, 1)).membership.models < 32
     assert asked(parts, Ignoring(), clock=Clock.started(1.0), rate=Rate(0.01, 1, 1)).membership.models == 64

@@ -157,12 +157,12 @@ def calibrated(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor:
     """(m, r) log p(seen | trained on) - log p(seen | not), by reference models (s, r) and what `member` says of each.
 
     With x = (seen - mean) / deviation of the models without the record, and d the shift of those with it, in the same
-    units: d x - d^2 / 2.
+    units: d x - d^2 / 2. NaN where nothing can be compared: models diverged, or a record is in all of them or none is.
     """
     finite = reference.isfinite().all(1)
     reference, member = reference[finite], member[finite]
     if not member.any() or member.all(0).any() or len(reference) < 4:
-        return torch.zeros_like(seen)
+        return torch.full_like(seen, torch.nan)
     mean, deviation = _without(reference, member)
     units = (reference - mean) / deviation  # (s, r)
     middle = units[member].median()

@@ -129,6 +129,8 @@ def was_in_it(
         return Asked(unanswered=(f"{NOT_MEASURED} {models} reference models were not done in time.",))
     except (ValueError, RuntimeError, MemoryError) as error:
         return Asked(unanswered=(f"{NOT_MEASURED} {' '.join(str(error).split())}",))
+    if scores.isnan().all():
+        return Asked(unanswered=(f"{NOT_MEASURED} losses of victims or reference models are not finite.",))
     return Asked(_compared(scores, own, distinct_games(cohort.own), models))
 
 
