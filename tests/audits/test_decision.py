@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 import lostwax as lw
 from audits.test_conclusion import CHANCE, FAR, audit_of, audits, proven
+from lostwax.audits.cells import TargetRead
 from lostwax.audits.conclusion import most_advantage
 from lostwax.audits.decision import LOW, Suggestion, decide
+from lostwax.audits.membership import MembershipFinding
 from lostwax.grades import Grade
 
 POLICIES = [
@@ -54,6 +56,20 @@ def test_a_small_leak_in_a_model_that_was_audited_in_part_is_no_reason_to_releas
     partly = replace(small, unanswered=("PowerTransformer was not read completely.",))
     assert (partly.grade, decide(partly).suggestion) == (small.grade, Suggestion.KEEP)
     assert "only in part" in decide(partly).reason
+
+
+def test_a_target_is_not_named_where_membership_gives_the_grade():
+    clean = ALL[Grade.NOT_FOUND]
+    n = len(clean.games)
+    read, guessed = np.arange(n)[:, None] < n // 3, np.zeros((n, 1), dtype=bool)
+    target = TargetRead(read, guessed, guessed, np.ones(n, dtype=bool))
+    small = replace(clean, findings=(replace(clean.findings[0], target=target),))
+    assert (small.grade, small.conclusion.by_target) == (Grade.BETTER_THAN_CHANCE, True)
+    assert "read the target" in decide(small).reason
+    audit = replace(small, membership=MembershipFinding(64, np.ones(40), np.ones(40)))
+    assert (audit.grade, audit.conclusion.by_target) == (Grade.RECOGNISABLE, False)
+    assert "recognise training records" in decide(audit).reason
+    assert "who took part" in decide(audit).people
 
 
 @pytest.mark.parametrize(

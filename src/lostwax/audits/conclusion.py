@@ -56,6 +56,11 @@ class Conclusion(NamedTuple):
     def __str__(self) -> str:
         return " ".join((self.headline, *self.sentences, *self.open))
 
+    @property
+    def by_target(self) -> bool:
+        """Whether the grade is that of a target that can be read."""
+        return self.grade.leaks and self.line.by_target and not self.by_membership
+
 
 def conclude(audit: Audit) -> Conclusion:
     """The grade of the worst line, limited by a certified ceiling, or open where it cannot be decided."""

@@ -103,7 +103,7 @@ def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
         Grade.BETTER_THAN_CHANCE: "the model reveals something about single records. Reduce that first, and audit "
         "again.",
     }
-    if audit.conclusion.line.by_target:
+    if audit.conclusion.by_target:
         leak[grade] = f"whoever {_sees(audit)} can read the target of training records."
     if grade.leaks:
         return f"The policy is kept, but {leak[grade]}" if kept else leak[grade][:1].upper() + leak[grade][1:]
@@ -139,7 +139,7 @@ def _sees(audit: Audit) -> str:
 def _people(audit: Audit) -> str:
     """What it means for the people whose records were used."""
     grade, line = audit.grade, audit.conclusion.line
-    if grade.leaks and line.by_target:
+    if audit.conclusion.by_target:
         whose = "any person’s target" if line.targets == len(audit.games) else "the target of some people"
         return (
             f"The attacker of this audit can read {whose} from the model, the very value that it was made to predict. "

@@ -40,7 +40,7 @@ def most_at_risk(audit: Audit, *, records: bool) -> tuple[RiskyRecord, ...]:
     errors = finding.errors[audit.metric]
     without = np.minimum.reduce([by_metric[audit.metric] for by_metric in audit.baselines.values()])
     worth = finding.rebuilt | (audit.beats_baselines(finding) if audit.chance is None else False)
-    target = finding.target if audit.conclusion.line.by_target else None
+    target = finding.target if audit.conclusion.by_target else None
     if target is not None:
         worth = worth | target.read.any(1)
     order = [place for place in np.lexsort((errors, ~finding.rebuilt)).tolist() if worth[place]][:MOST]
