@@ -1,9 +1,12 @@
 import random
 import sys
+from collections import deque
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import lostwax as lw
@@ -399,7 +402,19 @@ def add_momentum(net, x):
     net.register_buffer("running_mean", 0.1 * x.mean(0))
 
 
-HIDDEN = [add_buffer, fill_buffer, add_records, add_complex, add_attribute, add_extremes, add_momentum]
+def add_scaler(net, x):
+    net.scaler = StandardScaler().fit(x.numpy())
+
+
+def add_frame(net, x):
+    net.rows = pd.DataFrame((16 * x).int().numpy())
+
+
+def add_whole_numbers(net, x):
+    net.rows = deque((16 * x).int().tolist())
+
+
+HIDDEN = [add_buffer, fill_buffer, add_records, add_complex, add_attribute, add_extremes, add_momentum, add_scaler]
 
 
 def empty_buffer():
@@ -423,6 +438,13 @@ def test_what_training_leaves_in_the_net_is_released_with_it(parts, where):
     )
     assert lw.Policy(max_grade="better than chance").breaches(audit)
     assert any("secret row" in reason or "rows" in reason or "reveal" in reason for reason in audit.unanswered)
+
+
+@pytest.mark.parametrize("where", [add_scaler, add_frame, add_whole_numbers])
+def test_estimators_tables_and_many_whole_numbers_are_released_with_the_net(cohort, where):
+    release = lw.OwnTraining(hides(where))(NET, cohort, seed=0)
+    added = [name for name in release.params if name.partition(".")[0] in ("scaler", "rows")]
+    assert "scaler.mean_" in added or sum(release.params[name][0].numel() for name in added) >= cohort.records * 64
 
 
 def test_settings_and_random_arrays_that_training_leaves_are_no_records(parts):

@@ -7,7 +7,7 @@ import math
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -32,8 +32,8 @@ from lostwax.trainers.refusals import check_takes
 NEGLIGIBLE = 1e-4  # of one record's effect on the weights
 HELD_OUT = 0.1  # of the effect of a record elsewhere: one that changes the weights less is held out
 PIECES = 4  # per process, so that no process waits long for another
-SHORT = 64  # characters of a text that is a setting
-VALUES = (Tensor, np.ndarray, list, tuple, set, Mapping, str, bytes)  # attributes of modules that are looked into
+SHORT = 64  # characters of a text, and whole numbers of a list, that are a setting
+VALUES = (Tensor, np.ndarray, Sequence, Set, Mapping)  # attributes of modules that are looked into
 Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, Tensor]]
 
 
@@ -364,18 +364,19 @@ def is_released(value: Tensor) -> bool:
 
 
 def attribute_numbers(net: nn.Module) -> dict[str, Tensor]:
-    """Arrays, and lists or mappings of numbers, in attributes of a net's modules, which `state_dict` leaves out.
+    """Arrays, lists, mappings, tables and fitted estimators in attributes of modules, which `state_dict` leaves out.
 
-    Single numbers and lists of whole numbers are settings.
+    Single numbers and a few whole numbers are settings.
     """
     from lostwax.adapters.sklearn.contents import contents  # which imports this file
 
     found = {}
     for path, value in _attributes(net):
-        for place, numbers in contents({"": value}).numbers.items():
-            is_array = isinstance(value, Tensor | np.ndarray)
-            if numbers.size > 1 and (is_array or (numbers != np.rint(numbers)).any()):
-                found[f"{path}{place}"] = torch.from_numpy(numbers)
+        parts = contents({"": value}).numbers
+        many = isinstance(value, Tensor | np.ndarray) or sum(numbers.size for numbers in parts.values()) > SHORT
+        for place, numbers in parts.items():
+            if numbers.size > 1 and (many or (numbers != np.rint(numbers)).any()):
+                found[f"{path}.{place}".removesuffix(".")] = torch.from_numpy(numbers)
     return found
 
 
@@ -390,22 +391,25 @@ def attribute_texts(net: nn.Module) -> dict[str, str]:
     from lostwax.adapters.sklearn.contents import Walked, fingerprint
 
     long = (
-        (f"{path}{place}", text)
+        (f"{path}.{place}".removesuffix("."), text)
         for path, value in _attributes(net)
         for place, text in Walked({"": value})
-        if isinstance(text, str | bytes) and len(text) > SHORT
+        if isinstance(text, str | bytes | bytearray) and len(text) > SHORT
     )
-    return {name: str(fingerprint(text.encode() if isinstance(text, str) else text)) for name, text in long}
+    return {name: str(fingerprint(text.encode() if isinstance(text, str) else bytes(text))) for name, text in long}
 
 
 def _attributes(net: nn.Module) -> Iterator[tuple[str, Any]]:
-    """By path, the attributes of a net's modules that are values, not objects."""
+    """By path, the attributes of a net's modules that are values, tables or estimators, not other objects."""
     internal = vars(nn.Module()).keys()
     for path, module in net.named_modules():
         for name, value in vars(module).items():
-            setting = isinstance(value, list | tuple | set) and all(isinstance(one, int) for one in value)
-            setting |= isinstance(value, str | bytes) and len(value) <= SHORT
-            if name not in internal and isinstance(value, VALUES) and not setting:
+            is_value = isinstance(value, VALUES) or any(
+                hasattr(type(value), part) for part in ("to_numpy", "get_params")
+            )
+            setting = isinstance(value, Sequence | Set) and len(value) <= SHORT
+            setting = setting and (isinstance(value, str | bytes) or all(isinstance(member, int) for member in value))
+            if name not in internal and is_value and not setting:
                 yield f"{path}.{name}".removeprefix("."), value
 
 
