@@ -34,8 +34,9 @@ from sklearn.neural_network import MLPClassifier
 from torch import nn
 
 import lostwax as lw
+from lostwax.access import answers
 from lostwax.adapters.sklearn.refitting import SURE
-from lostwax.attacks.calibrated_losses import CalibratedLosses, answers, calibrated, log_odds
+from lostwax.attacks.calibrated_losses import CalibratedLosses, calibrated, log_odds
 from lostwax.audits.clock import Clock
 from lostwax.audits.membership import was_in_it
 from lostwax.games import Cohort, Knowledge, Release

@@ -65,6 +65,17 @@ def _within(param: str, name: str) -> bool:
 MODELS_AT_A_TIME = 256
 
 
+def answers(net: nn.Module, release: Release, inputs: Tensor) -> Tensor:
+    """(m, n, c) the outputs of every model for every input."""
+    like = next(iter(release.params.values()))
+    ours = Architecture.of(net, like.device, like.dtype)
+    dtypes = {name: value.dtype for name, value in ours.constants.items()}  # whole numbers are released as floats
+    params = {name: value.to(dtypes.get(name, value.dtype)) for name, value in release.params.items()}
+    asked = inputs.to(like) if inputs.is_floating_point() else inputs.to(like.device)
+    outputs: Tensor = torch.func.vmap(ours, in_dims=(0, None), chunk_size=MODELS_AT_A_TIME)(params, asked)
+    return outputs.flatten(2) if outputs.ndim > 2 else outputs.unsqueeze(2)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Logits:
     """Black-box access: the outputs on fixed public inputs, `Logits(public.inputs[:200])` (Balle et al. 2022, VI-B)."""
@@ -85,13 +96,7 @@ class Logits:
 
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
         """(m, q c)."""
-        like = next(iter(release.params.values()))
-        ours = Architecture.of(net, like.device, like.dtype)
-        answer = torch.func.vmap(ours, in_dims=(0, None), chunk_size=MODELS_AT_A_TIME)
-        dtypes = {name: value.dtype for name, value in ours.constants.items()}  # whole numbers are released as floats
-        params = {name: value.to(dtypes.get(name, value.dtype)) for name, value in release.params.items()}
-        outputs: Tensor = answer(params, self.queries.to(like))  # (m, q, c)
-        return outputs.flatten(1)
+        return answers(net, release, self.queries).flatten(1)
 
     def __repr__(self) -> str:
         """With a fingerprint of the queries, on which a reconstructor depends."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lostwax.access import MODELS_AT_A_TIME
+from lostwax.access import answers
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Guess, Hints, Knowledge, Loss, Reconstructor, Records, Release
 from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
@@ -17,7 +17,6 @@ from lostwax.losses import CrossEntropy, MultiLabel, SquaredError
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Local
-from lostwax.trainers.stacked import Architecture
 
 CLIP = 3.0  # robust deviations, beyond which a reference model counts as this far
 TO_DEVIATION = 1.4826  # of the median distance from the median, for a Gaussian
@@ -115,17 +114,6 @@ class _Calibrating(NamedTuple):
         rows, number = distinct(flat)  # (r,), (m c,)
         ratios = self.attack.scores(self.knowledge, release, flat[rows], seed=self.seed)  # (m, r)
         return choose(hints, weighed(hints, ratios.gather(1, number.view(candidates.x.shape[:2]))))
-
-
-def answers(net: nn.Module, release: Release, inputs: Tensor) -> Tensor:
-    """(m, n, c) the outputs of every model for every input."""
-    like = next(iter(release.params.values()))
-    ours = Architecture.of(net, like.device, like.dtype)
-    held = {name: value.dtype for name, value in ours.constants.items()}  # whole numbers are released as floats
-    params = {name: value.to(held.get(name, value.dtype)) for name, value in release.params.items()}
-    asked = inputs.to(like) if inputs.is_floating_point() else inputs.to(like.device)
-    outputs: Tensor = torch.func.vmap(ours, in_dims=(0, None), chunk_size=MODELS_AT_A_TIME)(params, asked)
-    return outputs.flatten(2) if outputs.ndim > 2 else outputs.unsqueeze(2)
 
 
 def record_losses(trainer: Any, outputs: Tensor, y: Tensor) -> Tensor:
