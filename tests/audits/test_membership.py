@@ -64,6 +64,14 @@ def test_an_overfitted_net_does_not_pass(audit, tmp_path):
     assert "was this person in it?" in page.read_text()
 
 
+def test_more_people_than_games_are_read_back(audit, tmp_path):
+    """An audit of this very net asks about up to 60 people, however few games it has."""
+    people = np.linspace(0.2, 1, len(audit.games) + 20)
+    asked = replace(audit, membership=MembershipFinding(64, people, people))
+    read = lw.Audit.from_json(asked.to_json(tmp_path / "audit.json"))
+    assert read.membership.share == asked.membership.share
+
+
 def test_a_limit_on_membership(audit):
     high = audit.membership.share.high
     assert not lw.Policy(max_membership=min(high + 1e-6, 0.9999)).breaches(audit)

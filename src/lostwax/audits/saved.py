@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lostwax.audits.cells import CellsKept, TargetRead
 from lostwax.audits.luck import Luck
-from lostwax.audits.membership import MembershipFinding
+from lostwax.audits.membership import MOST_VICTIMS, MembershipFinding
 from lostwax.games import Guess, Records
 from lostwax.metrics import Null
 
@@ -62,7 +62,7 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
         if percent.count(".") > 1 or not 0 <= float(percent) <= 100:
             yield "oracle_percentiles has a percentile that is none"
     asked = plain.get("membership")
-    if asked is not None and not 2 <= len(asked["pairs_right"]) == len(asked["above"]) <= len(games):
+    if asked is not None and not 2 <= len(asked["pairs_right"]) == len(asked["above"]) <= MOST_VICTIMS:
         yield "membership does not hold two numbers per victim, of two victims or more"
     for ceiling in (plain["ceiling"], (plain.get("privacy") or {}).get("membership")):
         if ceiling is not None:
