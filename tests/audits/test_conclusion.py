@@ -187,6 +187,9 @@ def test_a_certified_ceiling_limits_the_grade_and_is_stated_beside_what_was_foun
     assert audit_of(nothing, **high, **named).grade is Grade.NOT_FOUND  # it limits next to nothing
     doubtful = low | {"ceiling": replace(low["ceiling"], certified=False)}
     assert audit_of(nothing, **doubtful, **named).grade is Grade.NOT_FOUND
+    membership = replace(low["privacy"].membership, certified=False)
+    doubtful = low | {"privacy": replace(low["privacy"], membership=membership)}
+    assert audit_of(nothing, **doubtful, **named).grade is Grade.NOT_FOUND
     assert audit_of(nothing, ceiling=low["ceiling"], **named).grade is Grade.NOT_FOUND  # with fewer candidates?
     found = audit_of(some, **low, **named)
     assert found.grade is Grade.BETTER_THAN_CHANCE

@@ -200,8 +200,10 @@ def most_advantage(audit: Audit) -> float:
 
 
 def _is_limited(audit: Audit) -> bool:
-    """Is the ceiling certified, and does it leave any attack less than half of what guessing leaves to win?"""
-    return audit.ceiling is not None and audit.ceiling.certified and most_advantage(audit) <= LARGE
+    """Are both ceilings certified, and do they leave any attack less than half of what guessing leaves to win?"""
+    if audit.ceiling is None or audit.privacy is None:
+        return False
+    return audit.ceiling.certified and audit.privacy.membership.certified and most_advantage(audit) <= LARGE
 
 
 def _open(audit: Audit, worst: Line, grade: Grade) -> tuple[str, ...]:
