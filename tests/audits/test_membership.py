@@ -12,7 +12,7 @@ from lostwax.access import Layers, Weights
 from lostwax.audits import choice
 from lostwax.audits.clock import Clock
 from lostwax.audits.first_screen import facts
-from lostwax.audits.membership import MembershipFinding, was_in_it
+from lostwax.audits.membership import MembershipFinding, _compared, was_in_it
 from lostwax.audits.released import _was_in_it
 from lostwax.games import Knowledge, Records, Release
 from lostwax.grades import Grade
@@ -121,6 +121,13 @@ def test_scores_that_only_tell_records_apart_tell_nothing():
     shares = np.arange(20) / 19
     assert MembershipFinding(8, shares, shares).chance == pytest.approx(0.5)
     assert MembershipFinding(8, np.ones(10), np.ones(10)).chance < 1e-6
+
+
+@pytest.mark.filterwarnings("error")
+def test_victims_with_the_same_secret_count_as_one():
+    scores = torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
+    finding = _compared(scores, torch.tensor([[0], [1], [0], [2]]), torch.tensor([0, 1, 0, 3]), 8)
+    assert finding.pairs_right.tolist() == [0.5, 0.0, 1.0]  # right in the first game, wrong in the third
 
 
 def test_sets_of_secrets_are_asked_about_too(parts):

@@ -157,5 +157,5 @@ def _compared(scores: Tensor, own: Tensor, groups: Tensor, models: int) -> Membe
         ours, others = scores[victim, rows].unsqueeze(1), scores[victim, ~member[victim]]
         pairs.append(((others < ours).double() + (others == ours).double() / 2).mean())
         above.append((ours > threshold).double().mean())
-    by_group = [np.bincount(groups, torch.stack(shares)) / np.bincount(groups) for shares in (pairs, above)]
-    return MembershipFinding(models, *(shares[np.unique(groups)] for shares in by_group))
+    _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    return MembershipFinding(models, *(np.bincount(group, torch.stack(shares)) / sizes for shares in (pairs, above)))
