@@ -440,6 +440,13 @@ def test_what_training_leaves_in_the_net_is_released_with_it(parts, where):
     assert any("secret row" in reason or "rows" in reason or "reveal" in reason for reason in audit.unanswered)
 
 
+def test_means_by_name_are_released_with_the_net(cohort):
+    def name_means(net, x):
+        net.drift = {f"pixel {place}": float(mean) for place, mean in enumerate(x.mean(0))}
+
+    assert lw.OwnTraining(hides(name_means))(NET, cohort, seed=0).params["drift"].shape == (len(cohort), 64)
+
+
 @pytest.mark.parametrize("where", [add_scaler, add_frame, add_whole_numbers])
 def test_estimators_tables_and_many_whole_numbers_are_released_with_the_net(cohort, where):
     release = lw.OwnTraining(hides(where))(NET, cohort, seed=0)

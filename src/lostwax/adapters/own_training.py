@@ -366,13 +366,15 @@ def is_released(value: Tensor) -> bool:
 def attribute_numbers(net: nn.Module) -> dict[str, Tensor]:
     """Arrays, lists, mappings, tables and fitted estimators in attributes of modules, which `state_dict` leaves out.
 
-    Single numbers and a few whole numbers are settings.
+    Single numbers and a few whole numbers are settings. Single numbers of a mapping are one array.
     """
     from lostwax.adapters.sklearn.contents import contents  # which imports this file
 
     found = {}
     for path, value in _attributes(net):
         parts = contents({"": value}).numbers
+        single = [numbers for numbers in parts.values() if numbers.size == 1]
+        parts = {**parts, "": np.concatenate(single)} if single else parts
         many = isinstance(value, Tensor | np.ndarray) or sum(numbers.size for numbers in parts.values()) > SHORT
         for place, numbers in parts.items():
             if numbers.size > 1 and (many or (numbers != np.rint(numbers)).any()):
