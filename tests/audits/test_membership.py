@@ -200,3 +200,50 @@ def test_of_this_very_net_without_private_draws_a_guess_can_be_checked(parts):
     audit = lw.audit(own, parts[0], trainer=trainer, games=1)
     assert audit.membership is None
     assert any("can check a guess by training on it" in why for why in audit.left_out)
+
+
+def overfitted(number):
+    """A net of random size with private draws, on random records whose labels are noise."""
+    random = np.random.default_rng([41, number])
+    width, classes, size = (int(random.integers(*ends)) for ends in ((5, 40), (2, 5), (30, 80)))
+    x = torch.from_numpy(random.normal(size=(size + 25 + PEOPLE, width))).float()
+    y = torch.from_numpy(random.integers(0, classes, len(x)))
+    known, prior, secrets = Records(x, y).split(size, 25, PEOPLE, seed=number)
+    trainer = random.choice([OVERFITTED, lw.Adam(lr=0.01, batch_size=16, epochs=60, **PRIVATE)])
+    start = lw.nets.mlp(width, int(random.integers(16, 64)), classes)
+    knowledge = Knowledge(start, trainer, lw.Informed(known), Weights(), prior)
+    cohort = knowledge.threat.deal(secrets, PEOPLE, seed=number)
+    return knowledge, cohort, trainer(start, cohort, seed=number + 10**6)
+
+
+def memorised(knowledge, cohort, release):
+    """The share of secrets whose label, which is noise, their victim gives, beyond that of chance."""
+    right = []
+    for index in range(len(cohort)):
+        weights = {name: value[index] for name, value in release.params.items()}
+        record = cohort.own[index]
+        outputs = torch.func.functional_call(knowledge.net, weights, (record.x,))
+        right.append(bool((outputs.argmax(-1) == record.y).all()))
+    return np.mean(right)
+
+
+@pytest.mark.slow
+def test_overfitted_nets_are_never_passed():
+    """100 fresh problems: wherever victims give nearly all of their own noise labels, membership is seen."""
+    problems = [overfitted(number) for number in range(100)]
+    leaks = [problem for problem in problems if memorised(*problem) > 0.9]
+    chances = [
+        was_in_it(knowledge, cohort, release, seed=0, clock=Clock(), rate=None).membership.chance
+        for knowledge, cohort, release in leaks
+    ]
+    print(f"overfitted nets: {len(leaks)} of {len(problems)} memorise, seen: {sum(one <= 0.01 for one in chances)}")
+    assert len(leaks) > 50
+    assert max(chances) <= 0.01
+
+
+@pytest.mark.slow
+def test_three_hundred_trainings_that_ignore_their_records(parts):
+    """At a level of 1 %, nine alarms or more have a probability of 0.4 %."""
+    chances = [asked(parts, Ignoring(), seed + 1000).membership.chance for seed in range(300)]
+    print(f"membership of noise: {sum(chance <= 0.01 for chance in chances)} alarms of 300")
+    assert sum(chance <= 0.01 for chance in chances) <= 8
