@@ -9,8 +9,8 @@ from sklearn.datasets import load_breast_cancer
 
 import lostwax as lw
 from lostwax.access import Layers, Weights
-from lostwax.audits import choice
-from lostwax.audits.clock import Clock
+from lostwax.audits import choice, released
+from lostwax.audits.clock import Clock, TimeUp
 from lostwax.audits.first_screen import facts
 from lostwax.audits.membership import MembershipFinding, _compared, was_in_it
 from lostwax.audits.released import _was_in_it
@@ -179,6 +179,15 @@ def test_this_very_net_is_asked_by_training_others(large):
     assert (len(membership.above), membership.chance < 1e-6) == (50, True)
     (sentence,) = _was_in_it(net(), table, trainer, Rate(10.0, 1, 1), Clock.started(5.0), 0).left_out
     assert "30 trainings (about 5.0 minutes), a quarter of the time." in sentence
+
+
+def test_trainings_that_are_not_done_in_time_are_no_all_clear(large, monkeypatch):
+    def too_slow(*_):
+        raise TimeUp
+
+    monkeypatch.setattr(released, "trained_victims", too_slow)
+    (sentence,) = _was_in_it(net(), *large, Rate(1e-3, 1, 1), Clock.started(5.0), 0).unanswered
+    assert "50 trainings were not done in time" in sentence
 
 
 @pytest.mark.slow

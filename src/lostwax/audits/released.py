@@ -169,7 +169,7 @@ def _was_in_it(net: nn.Module, table: Records, trainer: Trainer, rate: Rate, clo
     try:
         release = clock.run(lambda: trained_victims(knowledge, cohort, seed))
     except TimeUp:
-        return Asked(left_out=(f"{NOT_MEASURED} {people} trainings were not done in time.",))
+        return Asked(unanswered=(f"{NOT_MEASURED} {people} trainings were not done in time.",))
     own_seed = int(generator(seed, "adversary").integers(2**62))
     return was_in_it(knowledge, cohort, release, seed=own_seed, clock=clock, rate=rate)
 
