@@ -171,6 +171,17 @@ def test_candidates_are_graded_by_degrees(won, grade):
     assert audit.grade is grade
 
 
+def test_more_candidates_named_than_guessing_usually_does_is_no_all_clear():
+    """2 of 60 of 390 candidates: too few for a leak at a level of 1 %, thirteen times what guessing gives."""
+    errors = np.where(np.arange(60) < 2, 0.0, 1.0)
+    audit = audit_of((errors, None), baseline=np.full(60, 5.0), chance=1 / 390, threshold=0.0)
+    assert audit.grade is Grade.UNDECIDED
+    assert "run more games to rule it out" in audit.conclusion.open[0]
+    assert (
+        audit_of((np.ones(60), None), baseline=np.full(60, 5.0), chance=1 / 390, threshold=0.0).grade is Grade.NOT_FOUND
+    )
+
+
 def proven(noise, chance, steps=1, rate=1.0):
     """What an audit of a mechanism holds, where guessing succeeds so often."""
     mechanism = {"noise_multiplier": noise, "sample_rate": rate, "steps": steps}

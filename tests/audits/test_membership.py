@@ -10,6 +10,7 @@ from sklearn.datasets import load_breast_cancer
 import lostwax as lw
 from lostwax.access import Layers, Weights
 from lostwax.audits import choice, released
+from lostwax.audits.ceiling import check_membership_under, privacy_of
 from lostwax.audits.clock import Clock, TimeUp
 from lostwax.audits.first_screen import facts
 from lostwax.audits.membership import MembershipFinding, _compared, was_in_it
@@ -177,8 +178,17 @@ def test_this_very_net_is_asked_by_training_others(large):
     table, trainer = large
     membership = _was_in_it(net(), table, trainer, Rate(1e-3, 1, 1), Clock.started(5.0), 0).membership
     assert (len(membership.above), membership.chance < 1e-6) == (50, True)
-    (sentence,) = _was_in_it(net(), table, trainer, Rate(10.0, 1, 1), Clock.started(5.0), 0).left_out
-    assert "30 trainings (about 5.0 minutes), a quarter of the time." in sentence
+    (sentence,) = _was_in_it(net(), table, trainer, Rate(10.0, 1, 1), Clock.started(5.0), 0).unanswered
+    assert "30 trainings take about 5.0 minutes, more than a quarter of the time left." in sentence
+    (sentence,) = _was_in_it(net(), table[:100], trainer, Rate(1e-3, 1, 1), Clock.started(5.0), 0).unanswered
+    assert "30 records that are a fifth of the data at most" in sentence
+
+
+def test_more_pairs_told_apart_than_the_ceiling_allows_break_a_premise():
+    privacy = privacy_of(lw.DPSGD(noise_multiplier=5.0, clip=1.0, steps=1).facts(net(), 50).mechanism)
+    check_membership_under(privacy, MembershipFinding(8, np.full(100, 0.55), np.full(100, 0.0)))
+    with pytest.raises(RuntimeError, match="was this person in it"):
+        check_membership_under(privacy, MembershipFinding(8, np.full(100, 0.9), np.full(100, 0.0)))
 
 
 def test_trainings_that_are_not_done_in_time_are_no_all_clear(large, monkeypatch):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lostwax.audits import given
 from lostwax.audits.audit import Finding
+from lostwax.audits.membership import MembershipFinding
 from lostwax.audits.scoring import Scoring
 from lostwax.bounds import Ceiling, bound, kappa_from_samples
 from lostwax.bounds import Records as Together
@@ -120,17 +121,25 @@ def check_under(ceiling: Ceiling | None, findings: tuple[Finding, ...], *, secre
 
     The secrets of one training set may all be found, or none: chance is counted by training sets.
     """
-    if ceiling is None:
-        return
-    for finding in findings:
-        won, games = int(finding.rebuilt.sum()), len(finding.rebuilt)
-        if ceiling.broken_by(won // secrets, games // secrets):
-            raise RuntimeError(
-                f"audit: {finding.name}: {won} of {games} games won, but no attack wins more than "
-                f"{ceiling.upper:.4g} of them in the long run: {ceiling.sentence}. A ceiling is a theorem, so one of "
-                "its premises is broken: the secrets are easier to guess than the prior says, the attack saw them, "
-                "or the trainer adds less noise than it says."
-            )
+    if ceiling is not None:
+        for finding in findings:
+            _check(ceiling, finding.name, int(finding.rebuilt.sum()) // secrets, len(finding.rebuilt) // secrets)
+
+
+def check_membership_under(privacy: Privacy | None, membership: MembershipFinding | None) -> None:
+    """The same for pairs of records told apart, one of which was trained on."""
+    if privacy is not None and membership is not None:
+        pairs = membership.pairs_right
+        _check(privacy.membership, "was this person in it?", int(pairs.sum()), len(pairs))
+
+
+def _check(ceiling: Ceiling, name: str, won: int, games: int) -> None:
+    if ceiling.broken_by(won, games):
+        raise RuntimeError(
+            f"audit: {name}: {won} of {games} games won, but no attack wins more than {ceiling.upper:.4g} of them in "
+            f"the long run: {ceiling.sentence}. A ceiling is a theorem, so one of its premises is broken: the secrets "
+            "are easier to guess than the prior says, the attack saw them, or the trainer adds less noise than it says."
+        )
 
 
 def _blind(records: Records, scoring: Scoring) -> float:

@@ -107,7 +107,7 @@ def _lines(audit: Audit) -> tuple[list[Line], Grade]:
             rebuilt=int(finding.rebuilt.sum()),
             had=int((finding.rebuilt & had).sum()),
             nearer=int(audit.beats_baselines(finding).sum()),
-            doubt=by_line[number].get(Grade.EXACT, 1.0),
+            doubt=by_line[number].get(Grade.EXACT, 1.0) if audit.chance is None else min(by_line[number].values()),
             targets=0 if finding.target is None else int(finding.target.read[:, finding.target.worst].sum()),
             targets_guessed=0 if finding.target is None else int(finding.target.guessed[:, finding.target.worst].sum()),
             by_target=grades[number, True].severity > grades[number, False].severity,
@@ -222,6 +222,11 @@ def _too_little(audit: Audit, worst: Line) -> Iterator[str]:
     if audit.chance is not None:
         if audit.chance >= 1:
             yield "Guessing among the candidates is always right: give more of them."
+        elif worst.doubt <= DOUBTFUL:
+            yield (
+                f"Guessing names as many candidates with a probability of {percent(worst.doubt)}: run more games to "
+                "rule it out."
+            )
         return
     infinite = max(int(np.isinf(finding.errors[audit.criterion]).sum()) for finding in audit.findings)
     if infinite:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lostwax.audits.audit import Audit
 
 # of what guessing leaves to win, in this game and with two candidates: more asks for more noise
-LOW = 0.125  # about epsilon 1 at delta = 1e-5
+LOW = 0.25  # two candidates are told apart in 62.5 % of games: about epsilon 1 at delta = 1e-5
 HIGH = 0.5  # more speaks against a release
 PREDICTIONS = ("Outputs(", "Logits(")  # accesses that show what the model answers, not the model
 

@@ -17,7 +17,7 @@ from lostwax.access import Weights
 from lostwax.adapters.torch import scan_net
 from lostwax.audits import given
 from lostwax.audits.audit import Audit, Finding
-from lostwax.audits.ceiling import ceiling_of, check_under, privacy_of
+from lostwax.audits.ceiling import ceiling_of, check_membership_under, check_under, privacy_of
 from lostwax.audits.checks import (
     Support,
     as_targets,
@@ -33,7 +33,7 @@ from lostwax.audits.checks import (
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
 from lostwax.audits.clock import Clock, TimeUp
 from lostwax.audits.judging import Answer, Dealt, attack_name, needs_swapped, swapped_games
-from lostwax.audits.membership import Asked, was_in_it
+from lostwax.audits.membership import NOT_MEASURED, Asked, was_in_it
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Played, Settings, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
@@ -54,6 +54,7 @@ WORSE = 0.5  # of the loss of the best constant prediction: victims that are wor
 NAMED = 5  # tensors that a note names
 SCANNED_VICTIMS = 3  # whose arrays are compared with their training sets
 MINUTES = 10.0  # where no attack is named, no limit given, and models are trained one by one
+NOT_ASKED = f"{NOT_MEASURED} an attack is named. Without attack= the audit asks who was trained on, too."
 
 
 def audit_procedure(
@@ -100,6 +101,7 @@ def audit_procedure(
         clock=clock,
     )
     asked = Asked()
+    by_losses = knowledge.facts.given.candidates is None and not knowledge.facts.trainer.deterministic
     if automatic and knowledge.facts.given.candidates is None:
         asked = was_in_it(knowledge, cohort, game.release, seed=game.seed, clock=clock, rate=rate)
     if len(attacks) == 1:
@@ -118,6 +120,7 @@ def audit_procedure(
         ceiling = ceiling_of(mechanism, hints, prior, scoring, secrets=cohort.secrets, judge=judge)
         privacy = privacy_of(mechanism)
     check_under(ceiling, findings, secrets=each)
+    check_membership_under(privacy, asked.membership)
     said = [f"{line.answer.name}: {note}" for line in lines for note in (*_certified(line.finding), *line.answer.notes)]
     if len(attacks) == 1:
         lines = [lines[0]._replace(finding=replace(findings[0], name="as released"))]
@@ -147,6 +150,7 @@ def audit_procedure(
             *said,
             *_several(len(cohort), each),
             *dealt.overlaps,
+            *([NOT_ASKED] if not automatic and by_losses else []),
         ),
         unanswered=(
             *_not_learnt(knowledge, cohort, game.release, settings.seed),

@@ -155,12 +155,17 @@ def _was_in_it(net: nn.Module, table: Records, trainer: Trainer, rate: Rate, clo
     if trainer_facts(trainer, net, len(table)).deterministic:
         known = "all of training is known, and whoever knows all other records can check a guess by training on it."
         return Asked(left_out=(f"{NOT_MEASURED} {known}",))
-    people = min(MOST_PEOPLE, int(PEOPLE_SHARE * len(table)), int(SHARE * clock.left / max(rate.training, 1e-9)))
+    people, in_time = min(MOST_PEOPLE, int(PEOPLE_SHARE * len(table))), SHARE * clock.left / max(rate.training, 1e-9)
+    if people < FEW:
+        needs = f"it takes {FEW} records that are a fifth of the data at most."
+        measure = "Audit the way of training (trainer, threat, prior, secrets) to measure it."
+        return Asked(unanswered=(f"{NOT_MEASURED} {needs} {measure}",))
+    people = min(people, int(in_time))
     if people < FEW:
         takes = in_words(FEW * rate.training)
-        needs = f"it takes {FEW} records, a fifth of the data at most, and {FEW} trainings ({takes}), a quarter of the"
-        measure = "Audit the way of training (trainer, threat, prior, secrets) to measure it."
-        return Asked(left_out=(f"{NOT_MEASURED} {needs} time. {measure}",))
+        return Asked(
+            unanswered=(f"{NOT_MEASURED} {FEW} trainings take {takes}, more than a quarter of the time left.",)
+        )
     secret = torch.zeros(len(table), dtype=torch.bool)
     secret[torch.from_numpy(generator(seed, "people held out").permutation(len(table))[:people])] = True
     threat = Informed(table[~secret])
