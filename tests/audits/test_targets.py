@@ -10,6 +10,8 @@ import torch
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 from sklearn.linear_model import ElasticNet, Lasso, LassoCV, LinearRegression, LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import lostwax as lw
@@ -219,3 +221,38 @@ def test_noise_alarms_no_more_often_than_stated(kind):
     alarms = sum(answered(seed, kind).conclusion.line.by_target for seed in range(100, 300))
     print(kind, alarms)
     assert alarms <= 200 * LEVEL + 5
+
+
+OTHER_ROWS = {
+    "mean": (DummyRegressor(), False),
+    "mean of coded columns": (make_pipeline(OneHotEncoder(handle_unknown="ignore"), DummyRegressor()), False),
+    "no weights": (Lasso(alpha=1e6), False),
+    "shares": (DummyClassifier(), True),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ROWS)
+def test_targets_of_rows_that_the_model_has_not_seen(name):
+    model, classes = OTHER_ROWS[name]
+    X = np.random.default_rng(7).integers(4, size=(60, 2)) + np.arange(60)[:, None] % 3
+    for seed in range(25):
+        y, other = np.random.default_rng(seed).exponential(size=(2, 60))
+        if classes:
+            y, other = np.digitize(y, [0.5, 1.5]), np.digitize(other, [0.5, 1.5])
+            if (np.bincount(y, minlength=3) == np.bincount(other, minlength=3)).all():
+                continue
+        try:
+            audit = lw.audit(model.fit(X, other), (X, y))
+        except ValueError:
+            continue  # refused
+        assert not audit.grade.leaks, audit
+        assert any("not fitted on this table" in note for note in audit.notes)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_mean_of_these_rows_in_any_precision(kind):
+    y = (1000 + np.random.default_rng(1).normal(size=120)).astype(kind)
+    X = np.random.default_rng(2).normal(size=(120, 3))
+    audit = lw.audit(DummyRegressor().fit(X, y), (X, y))
+    assert audit.finding("as converged").target is not None
+    assert audit.grade is Grade.RECOGNISABLE

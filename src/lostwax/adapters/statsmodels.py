@@ -7,7 +7,6 @@ formula the whole data frame. Saved or shared as it is, it stores every row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import KindNotReadError
-from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
+from lostwax.adapters.sklearn.same_data import check_empty_columns, of_this_table
 from lostwax.games import Columns, Fitted, Kept, Loss, Part, Records, ReleasedTable, Stationary, Stored, TableCells
 from lostwax.games.facts import loss_facts
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, ProbitLoss, SquaredError, Tweedie
@@ -118,8 +117,7 @@ def read(results: Any, data: Any, sample_weight: Any = None) -> Fitted:
         notes=(*design.notes, *note),
     )
     check_empty_columns(fitted)
-    doubt = check_same_data(fitted, precision=inputs.precision(design.x))
-    return fitted if doubt is None else replace(fitted, notes=(*fitted.notes, doubt))
+    return of_this_table(fitted, precision=inputs.precision(design.x))
 
 
 class _Design(NamedTuple):

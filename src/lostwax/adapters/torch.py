@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.inputs import check_finite
-from lostwax.adapters.sklearn.same_data import check_same_data
+from lostwax.adapters.sklearn.same_data import of_this_table
 from lostwax.adapters.sklearn.scan import Scanned, scan
 from lostwax.adapters.torch_samplers import BallsInBinsSampler as BallsInBinsSampler
 from lostwax.adapters.torch_samplers import PoissonSampler as PoissonSampler
@@ -99,6 +99,4 @@ def read(net: nn.Module, data: Any, trainer: Any) -> Fitted:
         target = inputs.regression_targets(labels, layer.out_features)
     check_labels("y", target, layer.out_features, model.loss)
     name = f"nn.Linear({layer.in_features}, {layer.out_features})"
-    fitted = Fitted(name, Records(x, target), torch.ones(len(x), dtype=torch.float64), model)
-    doubt = check_same_data(fitted)
-    return fitted if doubt is None else replace(fitted, notes=(doubt,))
+    return of_this_table(Fitted(name, Records(x, target), torch.ones(len(x), dtype=torch.float64), model))

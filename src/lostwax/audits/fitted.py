@@ -129,7 +129,7 @@ class _Line:
             blind=known_moments(fitted.table, rows)[0] if beside is None else beside.judging.blind,
             line=name,
             label_given=_needs_label(fitted),
-            labels_attacked=fitted.tells_label(),
+            labels_attacked=fitted.tells_label() and (beside is None or not fitted.doubtful),
             labels_certain=self._labels_certain(),
             more={"predicted": predicted, "stationarity": stationarity(fitted)},
             beside=None if beside is None else beside.judging,

@@ -111,7 +111,7 @@ def _at_optimum(parts: Sequence[Part]) -> tuple[list[Part], tuple[str, ...]]:
         if best is None:
             missing.append(no_optimum(part.fitted))
         else:
-            found.append(replace(part, fitted=best))
+            found.append(replace(part, fitted=best, labelled=part.labelled and not part.fitted.doubtful))
     return found, tuple(dict.fromkeys(missing))
 
 
@@ -225,7 +225,7 @@ class _Line:
             some = np.flatnonzero(usual == how).tolist()
             if some and (usual < Kept.EXACT).any():
                 notes.append(f"{words.format(what)}: {self.released.columns.listed(some)}.")
-        if not _tell_label(self.parts):
+        if not _tell_label(released.parts):
             notes.append(
                 "labels were not attacked: nothing that was read gives them as they are in the table, and none counts "
                 "as right."

@@ -206,6 +206,7 @@ class Fitted:
     columns: tuple[str, ...] = ()  # ... and of the features; empty if the data has none
     notes: tuple[str, ...] = ()  # for the report: how the model was read
     unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
+    doubtful: bool = False  # its weights are not near the optimum of this table: targets there may owe them nothing
 
     def tells_label(self) -> bool:
         """Whether anything that was read depends on the label."""

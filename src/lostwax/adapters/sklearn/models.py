@@ -33,7 +33,7 @@ from lostwax.adapters.sklearn.estimators import NotReadError, SettingNotReadErro
 from lostwax.adapters.sklearn.hist_boosting import own_encoder
 from lostwax.adapters.sklearn.inputs import numbered
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large, own_facts
-from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data, check_sparse
+from lostwax.adapters.sklearn.same_data import check_empty_columns, check_sparse, of_this_table
 from lostwax.adapters.sklearn.trees import forest_notes, forest_of, has_trees, not_drawn_again
 from lostwax.games import Fitted, Records
 from lostwax.games.folding import SparseFitted, SparseRecords
@@ -100,13 +100,13 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
             return
         fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model, () if held else reading.sums)
         check_empty_columns(fitted)
-        doubt = check_same_data(fitted, elsewhere=reader.public, fewer_rows=next(iter(reader.fewer_rows), None))
+        fitted = of_this_table(fitted, elsewhere=reader.public, fewer_rows=next(iter(reader.fewer_rows), None))
     except NotReadError as error:
         if held < 1:
             how = "audited only for the rows and values that it holds" if held else "not audited"
             reader.unread.append(f"{name} was {how}: {error.reason}.")
         return
-    reader.notes += [*reading.notes, *([] if doubt is None else [doubt])]
+    reader.notes += [*reading.notes, *fitted.notes]
     if fitted.model is not None or fitted.sums:
         reader.publish(fitted, place)
 

@@ -39,7 +39,7 @@ from lostwax.adapters.sklearn.held_tables import (
 )
 from lostwax.adapters.sklearn.models import read_models
 from lostwax.adapters.sklearn.pipelines import PipelineReader, used_columns
-from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
+from lostwax.adapters.sklearn.same_data import check_empty_columns, of_this_table
 from lostwax.adapters.sklearn.scalers import CENTRED, read_scalers
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.slips import check_rows
@@ -88,8 +88,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
         unread=unread,
     )
     check_empty_columns(fitted)
-    doubt = check_same_data(fitted, precision=inputs.precision(X), fewer_rows=fewer)
-    return fitted if doubt is None else replace(fitted, notes=(*fitted.notes, doubt))
+    return of_this_table(fitted, precision=inputs.precision(X), fewer_rows=fewer)
 
 
 def released(

@@ -19,18 +19,20 @@ from lostwax.games.folding import SparseFitted, sparse_factors, sparse_sum
 # solver with default tolerance leaves up to 0.29 (digits, C = 100).
 UNRELATED = 0.4  # not this table
 DOUBTFUL = 0.01  # worth a note
+DOUBTFUL_MEAN = 1e-4  # ... of a mean alone: one equation, which 1 % of unrelated samples satisfy this well
 # A solver that stops early can leave any score, but it starts at zero weights or better and goes downhill. Of 1,258
 # models that stopped early on their own table the worst (one epoch of sag on unscaled wine) has 1.12 times the
 # objective of zero weights. With the columns reversed, 38 % exceed 1.5; with the labels shifted by a third, 65 %.
 WORSE_THAN_NOTHING = 1.5
+SINGLE = 1e-6  # rounding of a mean in single precision
 EMPTY = 1e-6  # relative to the largest weight: a column of zeros has weight zero, except for rounding
 SMALL = 1e-3  # relative to the gradient at zero weights: below it the model fits the table
 
 
-def check_same_data(
+def of_this_table(
     fitted: Fitted, precision: float = 2.3e-16, elsewhere: Sequence[str] = (), fewer_rows: str | None = None
-) -> str | None:
-    """Raise if the model was not fitted on this table; returns a note if that is in doubt.
+) -> Fitted:
+    """Raise if the model was not fitted on this table; with a note if that is in doubt.
 
     `precision` is the machine epsilon of the data the model was fitted on. `elsewhere` are steps before it that were
     fitted on other rows, `fewer_rows` says that one was fitted on fewer: then a doubt is enough to raise.
@@ -38,7 +40,7 @@ def check_same_data(
     for sums in fitted.sums:
         _check_sums(fitted, sums, max(1e-6, 10 * precision * len(fitted.table) ** 0.5))
     if fitted.model is None:
-        return None
+        return fitted
     score = score_statistic(fitted.model, fitted.table, fitted.weight)
     distance = f"the gradient at its weights is {score**0.5:.2g} times that of an unrelated sample of this size"
     cure = (
@@ -69,11 +71,27 @@ def check_same_data(
             f"audit: {fitted.name} was not fitted on this data (X, y): its objective is {worse:.2g} times that of zero "
             f"weights, where every solver starts (expected < {WORSE_THAN_NOTHING}). {cure}"
         )
-    if score <= DOUBTFUL:
-        return None
-    return (
-        f"far from its optimum, with noise added, or not fitted on this table (were test rows passed too?): {distance}."
-    )
+    mean_fits = _mean_fits(fitted.model, fitted.table, fitted.weight)
+    if fitted.model.without_features and not mean_fits:
+        raise ValueError(
+            f"audit: {fitted.name} was not fitted on this data (X, y), or noise was added to it: the mean or the "
+            f"shares that it holds are those of other labels. {cure}"
+        )
+    if score <= DOUBTFUL and (early or mean_fits):
+        return fitted
+    doubt = "far from its optimum, with noise added, or not fitted on this table (were test rows passed too?)"
+    only = "" if early else " Targets count as released, not at its optimum."
+    return replace(fitted, notes=(*fitted.notes, f"{doubt}: {distance}.{only}"), doubtful=not early)
+
+
+def _mean_fits(model: Stationary, table: Records, weight: torch.Tensor) -> bool:
+    """Whether a model without weights has the mean or the shares of these labels; True where a solver found them."""
+    if model.bias is None or model.weight.any() or not (model.quadratic or model.without_features):
+        return True
+    gap = unexplained(model, table, weight)[0][:, -1]  # (c,)
+    size = weight @ table.y.double().reshape(len(weight), -1).abs().sum(1) + weight.sum() * model.bias.abs().sum()
+    near = bool(gap.square().sum() <= DOUBTFUL_MEAN * _squares(model, table, weight)[-1])
+    return near and bool(gap.abs().max() <= SINGLE * size)
 
 
 def check_sparse(fitted: SparseFitted) -> None:
