@@ -70,7 +70,8 @@ def answers(net: nn.Module, release: Release, inputs: Tensor) -> Tensor:
     like = next(iter(release.params.values()))
     ours = Architecture.of(net, like.device, like.dtype)
     dtypes = {name: value.dtype for name, value in ours.constants.items()}  # whole numbers are released as floats
-    params = {name: value.to(dtypes.get(name, value.dtype)) for name, value in release.params.items()}
+    names = dtypes.keys() | dict(ours.net.named_parameters()).keys()  # not what else a net holds
+    params = {name: value.to(dtypes.get(name, value.dtype)) for name, value in release.params.items() if name in names}
     asked = inputs.to(like) if inputs.is_floating_point() else inputs.to(like.device)
     outputs: Tensor = torch.func.vmap(ours, in_dims=(0, None), chunk_size=MODELS_AT_A_TIME)(params, asked)
     return outputs.flatten(2) if outputs.ndim > 2 else outputs.unsqueeze(2)

@@ -7,7 +7,7 @@ import math
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -20,6 +20,7 @@ import torch
 from joblib import Parallel, delayed
 from torch import Tensor, nn
 
+from lostwax.adapters.net_contents import SHORT, as_real, attribute_numbers, attribute_texts, other_buffers
 from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.exits import exits_refused
 from lostwax.fields import at_least, check_fields, shown
@@ -32,8 +33,6 @@ from lostwax.trainers.refusals import check_takes
 NEGLIGIBLE = 1e-4  # of one record's effect on the weights
 HELD_OUT = 0.1  # of the effect of a record elsewhere: one that changes the weights less is held out
 PIECES = 4  # per process, so that no process waits long for another
-SHORT = 64  # characters of a text, and whole numbers of a list, that are a setting
-VALUES = (Tensor, np.ndarray, Sequence, Set, Mapping)  # attributes of modules that are looked into
 Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, Tensor]]
 
 
@@ -46,8 +45,9 @@ class OwnTraining:
     `place`. An audit puts it elsewhere if it has no effect at the end. The function may do anything (batch norm,
     dropout, early stopping), but is far slower than the built-in trainers. Everything that the returned net holds is
     part of the release: buffers such as the running averages of batch norm, those that training adds or fills, and
-    numbers in attributes of its modules. Parameters that the net freezes (requires_grad=False) are not, and the
-    function must leave them as they are. A state_dict that is returned is all that is released.
+    numbers in attributes of its modules and parameters, in objects, functions and hooks. Long texts are refused.
+    Parameters that the net freezes (requires_grad=False) are not part of it, and the function must leave them as they
+    are. A state_dict that is returned is all that is released.
 
     Random draws should derive from `seed`; the global generators of torch, numpy and random are seeded with it. Without
     a `seed` every model gets its own, which the adversary does not know; with one, all get that, and the adversary
@@ -299,7 +299,8 @@ class _Pattern(NamedTuple):
     wanted: Mapping[str, Tensor]
     frozen: Mapping[str, Tensor]
     devices: frozenset[torch.device]  # of all parameters and buffers
-    texts: Mapping[str, str]  # in attributes of its modules, before training
+    buffers: Mapping[str, Tensor]  # that are not persistent, before training
+    texts: Mapping[str, str]  # in attributes, before training
 
     @classmethod
     def of(cls, net: nn.Module) -> _Pattern:
@@ -310,7 +311,7 @@ class _Pattern(NamedTuple):
         wanted = {name: value for name, value in held.items() if name not in still}
         devices = frozenset(value.device for value in chain(net.parameters(), net.buffers()))
         frozen = {name: value for name, value in held.items() if name in still}
-        return cls(wanted, frozen, devices, attribute_texts(net))
+        return cls(wanted, frozen, devices, other_buffers(net), attribute_texts(net))
 
     def read(self, trained: Any, number: int, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The weights that the function returned, checked against the net."""
@@ -323,10 +324,11 @@ class _Pattern(NamedTuple):
             attributes = attribute_numbers(trained)
             if texts := [name for name, text in attribute_texts(trained).items() if self.texts.get(name) != text]:
                 raise ValueError(
-                    refusal + f"left a text of more than {SHORT} characters in the net's {texts[0]}, which is released "
-                    "with it, and no attack reads it. Remove it before the net is returned."
+                    refusal + f"left a text of more than {SHORT} characters, or many texts, in the net's {texts[0]}, "
+                    "which is released with it, and no attack reads it. Remove it before the net is returned, or "
+                    "return net.state_dict()."
                 )
-        state = trained.state_dict() if isinstance(trained, nn.Module) else trained
+        state = {**trained.state_dict(), **self._filled(trained)} if isinstance(trained, nn.Module) else trained
         if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError(refusal + f"returned {type(trained).__name__}. Return the net, or its state_dict.")
         state = state if state.keys() >= self.wanted.keys() else without_prefix(state)
@@ -357,67 +359,20 @@ class _Pattern(NamedTuple):
             weights[name] = value.detach().to(like, copy=True)
         return weights
 
+    def _filled(self, trained: nn.Module) -> dict[str, Tensor]:
+        """Buffers that are not persistent, without masks that hold infinite numbers before training."""
+        buffers = other_buffers(trained)
+        masks = {name for name, value in self.buffers.items() if not value.isfinite().all()}
+        return {
+            name: value
+            for name, value in buffers.items()
+            if name not in masks or not torch.equal(value, self.buffers[name].to(value.device))
+        }
+
 
 def is_released(value: Tensor) -> bool:
     """Whether an entry of a state_dict is attacked: all but single whole numbers, such as batch norm's step counter."""
     return value.is_floating_point() or (value.dim() > 0 and not value.is_quantized and not value.is_complex())
-
-
-def attribute_numbers(net: nn.Module) -> dict[str, Tensor]:
-    """Arrays, lists, mappings, tables and fitted estimators in attributes of modules, which `state_dict` leaves out.
-
-    Single numbers and a few whole numbers are settings. Single numbers of a mapping are one array.
-    """
-    from lostwax.adapters.sklearn.contents import contents  # which imports this file
-
-    found = {}
-    for path, value in _attributes(net):
-        parts = contents({"": value}).numbers
-        single = [numbers for numbers in parts.values() if numbers.size == 1]
-        parts = {**parts, "": np.concatenate(single)} if single else parts
-        many = isinstance(value, Tensor | np.ndarray) or sum(numbers.size for numbers in parts.values()) > SHORT
-        for place, numbers in parts.items():
-            if numbers.size > 1 and (many or (numbers != np.rint(numbers)).any()):
-                found[f"{path}.{place}".removesuffix(".")] = torch.from_numpy(numbers)
-    return found
-
-
-def released_state(net: nn.Module) -> dict[str, Tensor]:
-    """All numbers that a net holds: its state_dict, complex numbers as two, and those in attributes of its modules."""
-    state = {name: as_real(value) for name, value in net.state_dict().items() if isinstance(value, Tensor)}
-    return {**state, **attribute_numbers(net)}
-
-
-def attribute_texts(net: nn.Module) -> dict[str, str]:
-    """Fingerprints of long texts and bytes in attributes of a net's modules."""
-    from lostwax.adapters.sklearn.contents import Walked, fingerprint
-
-    long = (
-        (f"{path}.{place}".removesuffix("."), text)
-        for path, value in _attributes(net)
-        for place, text in Walked({"": value})
-        if isinstance(text, str | bytes | bytearray) and len(text) > SHORT
-    )
-    return {name: str(fingerprint(text.encode() if isinstance(text, str) else bytes(text))) for name, text in long}
-
-
-def _attributes(net: nn.Module) -> Iterator[tuple[str, Any]]:
-    """By path, the attributes of a net's modules that are values, tables or estimators, not other objects."""
-    internal = vars(nn.Module()).keys()
-    for path, module in net.named_modules():
-        for name, value in vars(module).items():
-            is_value = isinstance(value, VALUES) or any(
-                hasattr(type(value), part) for part in ("to_numpy", "get_params")
-            )
-            setting = isinstance(value, Sequence | Set) and len(value) <= SHORT
-            setting = setting and (isinstance(value, str | bytes) or all(isinstance(member, int) for member in value))
-            if name not in internal and is_value and not setting:
-                yield f"{path}.{name}".removeprefix("."), value
-
-
-def as_real(value: Tensor) -> Tensor:
-    """Complex numbers as two arrays of real ones."""
-    return torch.stack([value.real, value.imag]) if value.is_complex() else value
 
 
 def _finite(value: Tensor) -> bool:
@@ -454,7 +409,7 @@ def _check_same(one: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> None:
             raise ValueError(
                 f"OwnTraining: the function trained the same model twice with different results in {name}. Either it "
                 "keeps a net from an earlier call (train the net it is given), or it draws random numbers that do not "
-                "derive from its seed."
+                "derive from its seed, or it leaves other numbers in the net, such as times: remove them."
             )
 
 

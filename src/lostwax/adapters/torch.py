@@ -21,6 +21,7 @@ from lostwax.nets import check_values, linear_layer
 from lostwax.trainers.refusals import check_labels
 
 MOST_SCANNED = 5_000_000  # cells of a table that a net is compared with
+ROUNDING = 1e-5  # of labels, relative
 
 
 def check_finite_net(net: nn.Module) -> None:
@@ -45,6 +46,33 @@ def scan_net(state: Mapping[str, Tensor], records: Tensor) -> Scanned:
         arrays[name] = rows[:, some] if rows.shape[-1:] == (width,) and rows.dim() == 2 else rows
     found = scan(arrays, x[:, some].double().cpu(), None, torch.ones(len(x), dtype=torch.float64))
     return found._replace(complete=found.complete and some.stop >= width)
+
+
+def labels_in_net(state: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
+    """Sentences about arrays that equal all labels (n, ...), how often each class occurs, or sums and means of targets.
+
+    Constants equal the shares of classes that are equally frequent: these are not looked for.
+    """
+    labels = y.detach().double().cpu()
+    statistics = {"the sum of all targets": labels.sum(0), "the mean of all targets": labels.mean(0)}
+    if y.dim() == 1 and not y.is_floating_point() and int(y.min()) >= 0:
+        counts = torch.bincount(y.cpu()).double()
+        shares = counts / len(y)
+        statistics = {
+            "the number of records of each class": counts,
+            "the share of each class": shares,
+            "the logarithm of the share of each class": shares.log(),
+        }
+    statistics["the labels of all training records"] = labels
+    notes = []
+    for name, value in state.items():
+        numbers = value.detach().double().cpu().flatten()
+        for what, statistic in statistics.items():
+            varied = statistic.numel() == 1 or bool((statistic != statistic.flatten()[0]).any())
+            same = numbers.numel() == statistic.numel() and torch.allclose(numbers, statistic.flatten(), ROUNDING, 0)
+            if same and varied and bool(numbers.any()):
+                notes.append(f"{name} holds {what}: the label of a record follows from those of all others.")
+    return tuple(notes)
 
 
 def taken_by(net: nn.Module) -> torch.dtype:

@@ -16,7 +16,7 @@ from torch import nn
 from lostwax.adapters import sklearn, statsmodels
 from lostwax.adapters import torch as torch_linear
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
-from lostwax.adapters.own_training import released_state
+from lostwax.adapters.net_contents import released_state
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
 from lostwax.adapters.slips import check_data
 from lostwax.adapters.wrappers import unwrapped
@@ -88,6 +88,7 @@ def audit_model(
     if beside is not None and beside.grade.severe:
         return beside
     audit = audit_released(model, table, settings, trainer=trainer, attack=attack)
+    audit = replace(audit, unanswered=(*torch_linear.labels_in_net(released_state(model), table.y), *audit.unanswered))
     return audit if beside is None else worse_of(beside, audit, ())
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lostwax.access import Weights
-from lostwax.adapters.torch import scan_net
+from lostwax.adapters.torch import labels_in_net, scan_net
 from lostwax.audits import given
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.ceiling import ceiling_of, check_membership_under, check_under, privacy_of
@@ -410,7 +410,7 @@ def _several(victims: int, each: int) -> tuple[str, ...]:
 
 
 def _stored_records(knowledge: Knowledge, cohort: Cohort, release: Release) -> tuple[str, ...]:
-    """Arrays in which a training function leaves records, their sums or their extremes, as sentences.
+    """Arrays in which a training function leaves records, their sums, their extremes or labels, as sentences.
 
     They are looked for by value, as in a fitted table. The attacks see them among the weights, but do not solve for
     them: a record follows from a sum and all other records.
@@ -420,7 +420,8 @@ def _stored_records(knowledge: Knowledge, cohort: Cohort, release: Release) -> t
     said = []
     for victim in range(min(SCANNED_VICTIMS, len(cohort))):
         records = torch.cat([cohort.shared.inputs, cohort.own.inputs[victim]])
-        said.append(scan_net(release[victim], records).notes)
+        labels = torch.cat([cohort.shared.y, cohort.own.y[victim]])
+        said.append((*scan_net(release[victim], records).notes, *labels_in_net(release[victim], labels)))
     return tuple(note for note in said[0] if all(note in notes for notes in said))
 
 

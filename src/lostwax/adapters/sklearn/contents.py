@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from hashlib import blake2b
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -65,28 +65,28 @@ def contents(model: Any) -> Contents:
     """Look into a fitted model. Its plain settings are left out: they are the same in every fit, or private seeds."""
     found, walk = Contents({}, {}), Walked(model)
     for path, value in walk:
-        if _is_numbers(value):
-            found.numbers[path] = _numbers(value)
-        elif _is_text(value):
-            found.others[path] = fingerprint(_bytes(value))
+        if (numbers := numbers_of(value)) is not None:
+            found.numbers[path] = numbers
+        elif (text := bytes_of(value)) is not None:
+            found.others[path] = fingerprint(text)
     return found._replace(complete=walk.complete)
 
 
 class Walked:
     """Every value and object that is held by a model, by path, and the model itself; those of its attributes first.
 
-    Afterwards `complete` says whether every object was visited.
+    Those that `is_entered` denies are left out. Afterwards `complete` says whether every object was visited.
     """
 
-    def __init__(self, model: Any) -> None:
-        self.model, self.complete = model, True
+    def __init__(self, model: Any, is_entered: Callable[[Any], bool] | None = None) -> None:
+        self.model, self.complete, self.is_entered = model, True, is_entered
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         seen = dict[int, Any]()  # an object's number is its own only as long as the object is kept
         todo: deque[tuple[str, Any]] = deque([("", self.model)])
         while todo and len(seen) <= OBJECTS:
             path, value = todo.popleft()
-            if isinstance(value, EMPTY) or id(value) in seen:
+            if isinstance(value, EMPTY) or id(value) in seen or (self.is_entered and not self.is_entered(value)):
                 continue
             yield path, value
             if not _is_numbers(value) and not _is_text(value):
@@ -104,8 +104,10 @@ def _is_numbers(value: Any) -> bool:
     return isinstance(value, (*REAL, torch.Tensor)) or (isinstance(value, np.ndarray) and value.dtype.kind in "fiubMm")
 
 
-def _numbers(value: Any) -> Numbers:
-    """Numbers as one row."""
+def numbers_of(value: Any) -> Numbers | None:
+    """Numbers as one row; None for what is none."""
+    if not _is_numbers(value):
+        return None
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().to_dense()
         value = (torch.view_as_real(value) if value.is_complex() else value).double().numpy()
@@ -124,8 +126,10 @@ def _is_text(value: Any) -> bool:
     return any(issubclass(kind, TEXT) for kind in kinds) and all(issubclass(kind, CELLS) for kind in kinds)
 
 
-def _bytes(value: Any) -> bytes:
-    """Of a text, or of all cells of a list."""
+def bytes_of(value: Any) -> bytes | None:
+    """Of a text, or of all cells of a list; None for what is neither."""
+    if not _is_text(value):
+        return None
     if isinstance(value, str):
         return value.encode(errors="surrogatepass")
     if isinstance(value, bytes | bytearray | memoryview):
@@ -151,7 +155,8 @@ def _held(value: Any) -> list[tuple[str, Any]]:
 def _items(value: Any) -> list[tuple[str, Any]] | None:
     """The members of a container, of an array or of a function, by name; None for other objects."""
     if isinstance(value, Mapping):
-        return [("keys", list(map(str, value))), *((str(key), member) for key, member in value.items())]
+        names = [str(place if isinstance(key, torch.Tensor) else key) for place, key in enumerate(value)]
+        return [("keys", names), *zip(names, value.values(), strict=True)]
     if isinstance(value, np.ndarray) and value.dtype.names:
         return [(name, value[name]) for name in value.dtype.names]
     if isinstance(value, np.ndarray):
