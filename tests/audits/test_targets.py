@@ -7,11 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
+from sklearn.feature_selection import VarianceThreshold
 from sklearn.linear_model import ElasticNet, Lasso, LassoCV, LinearRegression, LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import lostwax as lw
@@ -41,6 +45,8 @@ def table(seed=0, n=90, d=4):
 
 X, Y, CLASSES = table()
 SEVERAL = np.c_[Y, np.random.default_rng(5).normal(size=len(Y)), X[:, 1]]
+LEAVES = RandomForestRegressor(5, min_samples_leaf=35, random_state=0)
+ALPHAS = {"regressor__alpha": [1e6, 1e7]}
 MODELS = {
     "stump": (DecisionTreeRegressor(max_depth=1), Y),
     "large leaves": (RandomForestRegressor(7, min_samples_leaf=35, random_state=0), Y),
@@ -56,6 +62,16 @@ MODELS = {
     "most frequent": (DummyClassifier(strategy="most_frequent"), CLASSES),
     "several means": (DummyRegressor(), SEVERAL),
     "several targets": (DecisionTreeRegressor(max_depth=1), SEVERAL),
+    "scaled targets": (TransformedTargetRegressor(Lasso(alpha=1e6), transformer=StandardScaler()), Y),
+    "logarithms": (TransformedTargetRegressor(DummyRegressor(), func=np.log, inverse_func=np.exp), Y),
+    "ranks": (TransformedTargetRegressor(LEAVES, transformer=QuantileTransformer(n_quantiles=30)), Y),
+    "several scaled": (TransformedTargetRegressor(DummyRegressor(), transformer=StandardScaler()), SEVERAL),
+    "searched": (GridSearchCV(TransformedTargetRegressor(Lasso(), transformer=StandardScaler()), ALPHAS), Y),
+    "lassos": (MultiOutputRegressor(Lasso(alpha=1e6)), SEVERAL),
+    "a lasso alone": (MultiOutputRegressor(Lasso(alpha=1e6)), Y[:, None]),
+    "forests": (MultiOutputRegressor(LEAVES), SEVERAL),
+    "several shares": (MultiOutputClassifier(DummyClassifier()), np.c_[CLASSES, CLASSES[::-1] > 0]),
+    "scaled columns": (MultiOutputRegressor(TransformedTargetRegressor(LEAVES, transformer=StandardScaler())), SEVERAL),
     "several classes": (DecisionTreeClassifier(max_depth=1), np.c_[CLASSES, CLASSES[::-1]]),
 }
 
@@ -227,6 +243,8 @@ OTHER_ROWS = {
     "mean": (DummyRegressor(), False),
     "mean of coded columns": (make_pipeline(OneHotEncoder(handle_unknown="ignore"), DummyRegressor()), False),
     "no weights": (Lasso(alpha=1e6), False),
+    "scaled targets": (TransformedTargetRegressor(Lasso(alpha=1e6), transformer=StandardScaler()), False),
+    "one column": (MultiOutputRegressor(Lasso(alpha=1e6)), False),
     "shares": (DummyClassifier(), True),
 }
 
@@ -242,6 +260,7 @@ def test_targets_of_rows_that_the_model_has_not_seen(name):
             if (np.bincount(y, minlength=3) == np.bincount(other, minlength=3)).all():
                 continue
         try:
+            y, other = (y[:, None], other[:, None]) if name == "one column" else (y, other)
             audit = lw.audit(model.fit(X, other), (X, y))
         except ValueError:
             continue  # refused
@@ -256,3 +275,24 @@ def test_a_mean_of_these_rows_in_any_precision(kind):
     audit = lw.audit(DummyRegressor().fit(X, y), (X, y))
     assert audit.finding("as converged").target is not None
     assert audit.grade is Grade.RECOGNISABLE
+
+
+def test_of_several_targets_those_that_were_read_count():
+    audit = lw.audit(RegressorChain(DummyRegressor(), order=[1, 0, 2]).fit(X, SEVERAL), (X, SEVERAL))
+    assert audit.grade is Grade.RECOGNISABLE
+    assert audit.findings[0].target.read.all(0).tolist() == [False, True, False]
+
+
+def test_a_model_of_labels_that_were_not_attacked_is_not_cleared():
+    lightgbm = pytest.importorskip("lightgbm")
+    model = lightgbm.LGBMRegressor(n_estimators=1, min_child_samples=80, objective="poisson", verbose=-1)
+    audit = lw.audit(model.fit(X, Y), (X, Y))
+    assert audit.grade is Grade.UNDECIDED
+    assert any("labels were not attacked" in why for why in audit.unanswered)
+    for policy in POLICIES:
+        assert policy.breaches(audit), policy
+
+
+def test_labels_that_a_model_does_not_take_leave_nothing_open():
+    audit = lw.audit(VarianceThreshold().fit(X, Y), (X, Y))
+    assert not any("labels" in why for why in audit.unanswered)

@@ -194,8 +194,12 @@ class LeaveOneOut:
     noun: str = "row"
     label_given: bool = False
     labels_attacked: bool = True
-    labels_known: Tensor | None = None  # (m,) games with a label that is more than a blind guess; None: all
-    labels_certain: Tensor | None = None  # (m,) games with a label that follows from the release; None: none
+    labels_known: Tensor | None = (
+        None  # (m,) or (m, targets) games with a label that is more than a blind guess; None: all
+    )
+    labels_certain: Tensor | None = (
+        None  # (m,) or (m, targets) games with a label that follows from the release; None: none
+    )
     more: Mapping[str, object] = field(default_factory=dict)  # other fields of the finding
     beside: LeaveOneOut | None = None  # another line of the same games, which has the same secrets and baselines
 
@@ -246,10 +250,13 @@ class LeaveOneOut:
         y = self.table.y
         if self.label_given or bool((y == y[0]).all()):
             return None
-        read, none = targets_right(guess.records.y[:, 0].cpu(), self.secrets.y, y), np.zeros(len(self.rows), np.bool_)
-        read &= ~none[:, None] if self.labels_known is None else self.labels_known.numpy()[:, None]
-        certain = none if self.labels_certain is None else self.labels_certain.numpy()
-        return TargetRead(read, self._targets_guessed, read & certain[:, None], self._different)
+        read = targets_right(guess.records.y[:, 0].cpu(), self.secrets.y, y)
+        known, certain = (
+            np.full((len(read), 1), default) if labels is None else labels.numpy().reshape(len(read), -1)
+            for labels, default in ((self.labels_known, True), (self.labels_certain, False))
+        )
+        read &= known
+        return TargetRead(read, self._targets_guessed, read & certain, self._different)
 
     @cached_property
     def _targets_guessed(self) -> NDArray[np.bool_]:

@@ -79,7 +79,12 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
             *(best or line).notes(line),
             *_settings(released, chosen),
         ),
-        unanswered=(*released.unread, *missing, *few_rows(table.x)),
+        unanswered=(
+            *released.unread,
+            *missing,
+            *([f"{NO_LABELS}."] if _labels_open(released) else []),
+            *few_rows(table.x),
+        ),
         classes=released.classes,
         columns=released.columns.names,
         columns_are_words=released.columns.are_words,
@@ -148,10 +153,20 @@ class _Merged(NamedTuple):
 
     candidates: tuple[TableCells, ...]
     labels: Tensor  # (g, ...)
-    labels_known: Tensor  # (g,) those that are more than a blind guess
-    labels_certain: Tensor  # (g,) ... and that follow from what was read
+    labels_known: Tensor  # (g, ...) those that are more than a blind guess
+    labels_certain: Tensor  # (g, ...) ... and that follow from what was read
     size: Tensor  # (g,)
     certain: TableCells  # what trees, rows that are held, sums and extremes tell, without any equation to solve
+
+
+NO_LABELS = "labels were not attacked: nothing that was read gives them as they are in the table"
+
+
+def _labels_open(released: ReleasedTable) -> bool:
+    """Whether a model of labels was read to the end, and yet nothing that was read depends on them."""
+    y = released.table.y
+    several = released.supervised and bool((y != y[0]).any())
+    return several and not released.unread and not _tell_label(released.parts)
 
 
 def _tell_label(parts: Sequence[Part]) -> bool:
@@ -225,11 +240,8 @@ class _Line:
             some = np.flatnonzero(usual == how).tolist()
             if some and (usual < Kept.EXACT).any():
                 notes.append(f"{words.format(what)}: {self.released.columns.listed(some)}.")
-        if not _tell_label(released.parts):
-            notes.append(
-                "labels were not attacked: nothing that was read gives them as they are in the table, and none counts "
-                "as right."
-            )
+        if not _tell_label(released.parts) and not _labels_open(self.released):
+            notes.append(f"{NO_LABELS}, and none counts as right.")
         if self.label_given:
             notes.append("fitted without an intercept: the adversary knows the label (Balle et al. 2022, Theorem 8).")
         return notes
@@ -291,17 +303,20 @@ def _merged_games(
     certain = [one.candidates[0] for one in (*(fact for fact in by_facts if len(fact.candidates) == 1), *by_trees)]
     best, others = lost, list[TableCells]()
     labels, size = known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
-    labelled, labels_certain = (torch.zeros(len(games), dtype=torch.bool) for _ in range(2))
+    labelled, labels_certain = (torch.zeros(labels.shape, dtype=torch.bool) for _ in range(2))
     for answer in answers:
         first, *alternatives = answer.candidates
         some = first.kept.amax(1) > Kept.LOST  # (g,)
         others = [*(one.or_else(first) for one in others), *(best.or_else(cells) for cells in alternatives)]
         best = best.or_else(first)
         if answer.labels is not None:
-            new = (some if answer.labels_known is None else answer.labels_known) & ~labelled
-            labels = torch.where(new.reshape(-1, *[1] * (labels.ndim - 1)), answer.labels.to(labels), labels)
+            each = (-1, *[1] * (labels.ndim - 1))
+            known = (some if answer.labels_known is None else answer.labels_known).reshape(each)
+            new = known & ~answer.labels.isnan() & ~labelled
+            labels = torch.where(new, answer.labels.to(labels), labels)
             labelled |= new
-            labels_certain |= new & (torch.zeros_like(new) if answer.labels_certain is None else answer.labels_certain)
+            if answer.labels_certain is not None:
+                labels_certain |= new & answer.labels_certain.reshape(each)
         size = torch.where(size == 0, answer.size * some, size)
     several = tuple(released.columns.likeliest(cells, table.x, games) for cells in (best, *others))
     labels = labels if given is None else given

@@ -227,11 +227,18 @@ class Part:
 
     fitted: Fitted
     back: Callable[[Tensor], TableCells]  # rows (g, D) as this part saw them -> cells (g, d), see `revealed`
-    labelled: bool = True  # fitted.table.y are the labels of the table
+    labelled: bool = True  # fitted.table.y are the labels of the table, or give them by `labels_back`
     optimum: Fitted | None = None  # the same at its optimum, where that took the rows of a larger table
     cut: bool = False  # other rows are known and were folded into the equations (`folding`)
     within: Callable[[Bounds], TableCells] | None = None  # the way back of bounds (g, D)
     rows: Tensor | None = None  # which rows of `fitted.table` those of the release are; None: all
+    labels_back: Callable[[Tensor], Tensor] | None = None  # labels of this part -> of the table, NaN: not told
+
+    def labels(self, y: Tensor | None) -> Tensor | None:
+        """Labels of this part as they are in the table; None if it tells nothing of them."""
+        if y is None or not self.labelled:
+            return None
+        return y if self.labels_back is None else self.labels_back(y)
 
 
 @dataclass(frozen=True)
@@ -259,6 +266,7 @@ class ReleasedTable:
     plain: Fitted | None = None  # all there is, where scalers and one model were fitted on the table itself
     sample: RowSample | None = None  # which rows of a larger table these are
     held_labels: str | None = None  # where the release holds the labels of all rows, as a sentence
+    supervised: bool = False  # it was fitted on labels
     attached: tuple[str, ...] = ()  # what was attached to it after it was fitted, and not understood, as sentences
 
     @classmethod

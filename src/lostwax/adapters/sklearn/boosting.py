@@ -145,6 +145,7 @@ def released_booster(model: Any, data: Any, sample_weight: Any = None) -> Releas
         classes=classes,
         notes=tuple(reader.notes),
         unread=tuple(reader.unread),
+        supervised=True,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -47,6 +47,7 @@ class Inner(NamedTuple):
     model: Any
     labels: Labels
     weight: Tensor  # zero for rows that it was not fitted on
+    labels_back: Callable[[Tensor], Tensor] | None = None  # to those of the whole, NaN: not told; None: the same
 
 
 def read_models(estimator: Any, place: Place, labels: Labels, weight: Tensor, reader: PipelineReader) -> None:
@@ -64,12 +65,20 @@ def read_models(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     elif hasattr(estimator, "transform") and not hasattr(estimator, "predict"):
         reader.through(estimator, place)
     elif (inner := inner_models(estimator, labels, weight)) is not None:
-        for model, own_labels, own_weight in inner:
-            read_models(model, place, own_labels, own_weight, reader)
+        for part in inner:
+            read_models(part.model, place, part.labels, part.weight, _of_inner(part, reader))
         if (rest := _not_looked_into(estimator)) is not None:
             reader.unread.append(rest)
     else:
         _read_model(estimator, place, labels, weight, reader)
+
+
+def _of_inner(inner: Inner, reader: PipelineReader) -> PipelineReader:
+    """The reader with the labels of an inner model, and their way back to those of the table."""
+    if (first := inner.labels_back) is None:
+        return reader
+    y, then = numbered(inner.labels, classes=is_classifier(inner.model))[0], reader.labels_back
+    return replace(reader, y=y, labels_back=first if then is None else lambda labels: then(first(labels)))
 
 
 def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, reader: PipelineReader) -> None:
@@ -188,21 +197,43 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
 @inner_models.register(MultiOutputRegressor)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
     """One for each column of targets."""
-    return (Inner(model, labels[:, column], weight) for column, model in enumerate(estimator.estimators_))
+    return (_of_column(model, labels, column, weight) for column, model in enumerate(estimator.estimators_))
+
+
+def _of_column(model: Any, labels: Labels, column: int, weight: Tensor) -> Inner:
+    """A model of one column of targets."""
+    columns = labels.reshape(len(labels), -1)
+
+    def back(y: Tensor) -> Tensor:
+        targets = torch.full((len(y), columns.shape[1]), torch.nan, dtype=torch.float64)
+        targets[:, column] = y.double()
+        return targets
+
+    return Inner(model, columns[:, column], weight, None if labels.ndim == 1 else back)
 
 
 @inner_models.register(ClassifierChain)
 @inner_models.register(RegressorChain)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
     """The first of the chain; the others were fitted on labels too."""
-    yield Inner(estimator.estimators_[0], labels[:, estimator.order_[0]], weight)
+    yield _of_column(estimator.estimators_[0], labels, int(estimator.order_[0]), weight)
 
 
 @inner_models.register(TransformedTargetRegressor)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
     """The regressor of transformed targets."""
-    targets = estimator.transformer_.transform(labels.reshape(len(labels), -1))
-    yield Inner(estimator.regressor_, targets[:, 0] if targets.shape[1] == 1 else targets, weight)
+    transformer = estimator.transformer_
+    targets = transformer.transform(labels.reshape(len(labels), -1))
+
+    def back(y: Tensor) -> Tensor:
+        finite = y.reshape(len(y), -1).isfinite().all(1)  # (g,)
+        values = torch.full((len(y), *labels.shape[1:]), torch.nan, dtype=torch.float64)
+        if finite.any():
+            inverse = np.asarray(transformer.inverse_transform(y[finite].reshape(int(finite.sum()), -1).numpy()))
+            values[finite] = torch.from_numpy(inverse.astype(np.float64)).reshape(-1, *labels.shape[1:])
+        return values
+
+    yield Inner(estimator.regressor_, targets[:, 0] if targets.shape[1] == 1 else targets, weight, back)
 
 
 @inner_models.register(BaggingClassifier)

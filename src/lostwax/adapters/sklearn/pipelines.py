@@ -79,6 +79,7 @@ class PipelineReader:
     # columns of texts by their number: from the steps on one to the place of its counts, and the steps after those
     text_columns: Mapping[int, Callable[..., tuple[Any, Place]]] = field(default_factory=dict)
     table: Any = None  # X
+    labels_back: Callable[[Tensor], Tensor] | None = None  # from `y` to the labels of the table, NaN: not told
 
     def start(self, X: Any) -> Place:
         """The table itself."""
@@ -111,7 +112,7 @@ class PipelineReader:
     def publish(self, fitted: Fitted, place: Place, *, labelled: bool = True) -> None:
         """Note a part that was fitted on the rows of a place; `labelled` if on the labels of the table."""
         labelled = labelled and self._labelled(fitted.table.y)
-        part = Part(fitted, to_cells(place.back, self.columns), labelled)
+        part = Part(fitted, to_cells(place.back, self.columns), labelled, labels_back=self.labels_back)
         self.parts.append(part if fitted.forest is None else replace(part, within=self._within(part, place)))
 
     def _within(self, part: Part, place: Place) -> Callable[[Bounds], TableCells] | None:
@@ -170,7 +171,9 @@ class PipelineReader:
 
     def publish_sparse(self, fitted: SparseFitted, place: Place, *, labelled: bool = True) -> None:
         """Note a part that was fitted on a large sparse matrix."""
-        self.sparse.append((fitted, place.back, labelled and self._labelled(fitted.table.y)))
+        self.sparse.append(
+            (fitted, place.back, labelled and self.labels_back is None and self._labelled(fitted.table.y))
+        )
 
     def publish_held(self, name: str, held: HeldTable, table: Records) -> None:
         """Note rows that the release holds as they were written, where no part is known to hold as many."""

@@ -175,6 +175,7 @@ def released(
         public=tuple(reader.public),
         sample=sample,
         held_labels=_held_labels(estimator, numbers),
+        supervised=_has_labels(estimator),
         attached=tuple(opaque),
     )
 

@@ -27,12 +27,12 @@ def revealed(part: Part, games: Tensor, *, label_given: bool) -> list[Revealed]:
         x, y = held(stored, table, games)
         x = torch.where(x.isnan() & ~x.isnan().all(1, keepdim=True), torch.inf, x)  # missing in a row that is held
         rows_held = ~x.isnan().all(1)
-        found.append(Revealed((part.back(x),), y if part.labelled else None, ones, rows_held, rows_held))
+        found.append(Revealed((part.back(x),), part.labels(y), ones, rows_held, rows_held))
     for sums in fitted.sums:
         share = collected(sums, table, weight, games)  # (g, groups, d + 1)
         x, size = solve(share, torch.zeros_like(ones))
         x = torch.where(((weight[games] > 0) | (not sums.weighted))[:, None], x, torch.nan)
-        label = share[..., -1].argmax(-1) if sums.by_label and part.labelled else None  # the class with one row missing
+        label = part.labels(share[..., -1].argmax(-1)) if sums.by_label else None  # the class with one row missing
         found.append(Revealed((part.back(x),), label, size, size > 0, size > 0))
     for present in fitted.present:
         found.append(Revealed((part.back(_present(present, table, games)),), None, ones))
@@ -42,7 +42,7 @@ def revealed(part: Part, games: Tensor, *, label_given: bool) -> list[Revealed]:
         rows = found_by(fitted.model, table, weight, games, table.y[games][:, None] if label_given else None)
         # NaN rows are lost; a row without weight left no trace in the model
         x = torch.where((weight[games] > 0)[:, None, None], rows.determined(), torch.nan)
-        y = rows.guess().records.y[:, 0] if part.labelled else None
+        y = part.labels(rows.guess().records.y[:, 0])
         known = ~rows.lost()  # also of a row whose features have no weight
         certain = certain_labels(fitted.model, table, weight, rows.size)
         found.append(Revealed(tuple(part.back(one) for one in x.unbind(1)), y, rows.size, known, certain))

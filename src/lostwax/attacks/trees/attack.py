@@ -78,4 +78,4 @@ def revealed_by_trees(part: Part, games: Tensor) -> Revealed:
     values = torch.from_numpy(np.nan_to_num(labels.values)).to(y.dtype)
     close = CERTAIN * float(y.double().std(0, correction=0).min()) if y.is_floating_point() else 0.0
     certain = torch.from_numpy(labels.known & (labels.error <= close))
-    return Revealed((cells,), values, ones, torch.from_numpy(labels.known), certain)
+    return Revealed((cells,), part.labels(values), ones, torch.from_numpy(labels.known), certain)
