@@ -167,3 +167,20 @@ def test_damaged_files(tmp_path):
         with pytest.raises(ValueError, match=match) as error:
             lw.audit(tmp_path / name, (X, y))
         assert name in str(error.value)
+
+
+@pytest.mark.parametrize("objective", ["regression", "poisson", "gamma", "tweedie", "binary", "multiclass"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_tree_without_a_split_holds_the_mean_of_the_targets(objective, weighted):
+    random = np.random.default_rng(11)
+    X, y = random.normal(size=(120, 3)), random.gamma(2.0, 40.0, size=120)
+    classes = {"binary": [70], "multiclass": [40, 110]}.get(objective)
+    y = y if classes is None else np.digitize(y, classes)
+    kind = lgb.LGBMRegressor if classes is None else lgb.LGBMClassifier
+    model = kind(objective=objective, n_estimators=3, min_child_samples=100, reg_lambda=2.0, verbose=-1)
+    weight = random.integers(1, 4, size=120).astype(float) if weighted else None
+    audit = lw.audit(model.fit(X, y, sample_weight=weight), (X, y), sample_weight=weight)
+    assert audit.grade is Grade.RECOGNISABLE, audit
+    assert audit.findings[0].target.read.mean() > 0.9
+    other = lw.audit(model.fit(X, y, sample_weight=weight), (X, y[::-1] * 3 if classes is None else 1 * (y == 0)))
+    assert not other.grade.leaks

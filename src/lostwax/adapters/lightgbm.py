@@ -44,6 +44,7 @@ FEWEST_EXTREMES = 0.5  # share of columns whose extremes are those of the table 
 SAMPLED = 200_000  # rows above which bins are made of a sample (bin_construct_sample_cnt)
 CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of a decision_type; those of 4 and 8 say what counts as missing
 MISSING_ZERO, MISSING_NAN = 1, 2
+LOG_MEANS = ("poisson", "gamma", "tweedie")  # objectives whose starting score is the logarithm of the mean target
 WORD = 32  # bits of a set of codes
 
 
@@ -336,17 +337,22 @@ def _labelled(
     model: LightGBMModel, trees: tuple[Tree, ...], seen: list[Visits], y: Numbers, weight: Numbers
 ) -> tuple[Tree, ...]:
     """The first tree with sums of labels; with several classes of the root only, from their starting scores."""
+    leaves, rate = model.trees[: model.classes], model.number("learning_rate", 0.1)
+    splits, objective = any(len(one.feature) for one in leaves), model.objective
     plain = all(model.number(name, 0) == 0 for name in ("lambda_l1", "lambda_l2", "max_delta_step", "path_smooth"))
     first, way = trees[0], seen[0]
-    if not plain or model.number("boost_from_average", 1) != 1 or not tells_path(first):
+    if (splits and not plain) or model.number("boost_from_average", 1) != 1 or not tells_path(first):
         return trees
-    leaves = model.trees[: model.classes]
+    if not splits:  # the leaves are the starting scores
+        if objective.partition(" ")[0] in LOG_MEANS:
+            leaves, objective = tuple(one._replace(value=np.exp(one.value)) for one in leaves), "regression"
+        leaves, rate = tuple(one._replace(curvature=weight.sum(keepdims=True)) for one in leaves), 1.0
     if any(not one.curvature.sum() > 0 for one in leaves):  # no tree was grown
         return trees
-    if model.objective == "regression":
-        sums, targets = _sums_of_targets(leaves[0], first, way, y, weight, model.number("learning_rate", 0.1))
-    elif model.objective in ("binary sigmoid:1", f"multiclass num_class:{model.classes}"):
-        sums, targets = _class_counts(leaves, first, y, weight, model.number("learning_rate", 0.1))
+    if objective == "regression":
+        sums, targets = _sums_of_targets(leaves[0], first, way, y, weight, rate)
+    elif objective in ("binary sigmoid:1", f"multiclass num_class:{model.classes}"):
+        sums, targets = _class_counts(leaves, first, y, weight, rate)
     else:
         return trees
     labels = fitting_labels(sums, targets, way)
