@@ -203,3 +203,14 @@ def test_only_results_are_recognised():
     assert not is_statsmodels(sm.OLS(y, X))  # a model that was not fitted
     assert not is_statsmodels(StandardScaler().fit(X))
     assert released(results, (X, y)).parts
+
+
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize("kind", [sm.OLS, sm.Logit])
+def test_an_intercept_alone_is_refused_in_words(kind, removed):
+    y, ones = np.arange(30) % 7 // 4.0, np.ones((30, 1))
+    results = kind(y, ones).fit()
+    if removed:
+        results.remove_data()
+    with pytest.raises(ValueError, match="has an intercept and no features"):
+        lw.audit(results, (ones, y))

@@ -135,6 +135,11 @@ class _Design(NamedTuple):
         """The columns of X that the model was fitted on."""
         width, constant = len(np.asarray(results.params)), results.model.data.const_idx
         places = [place for place in range(width) if place != constant]
+        if not places:
+            raise ValueError(
+                f"audit: {type(results.model).__name__} has an intercept and no features, so there is no row to "
+                "rebuild. This is no all-clear: whoever knows all other targets can read the missing one from it."
+            )
         known = results.model.exog_names or [f"x{place}" for place in range(width)]  # remove_data() may drop them
         names, held = tuple(str(known[place]) for place in places), getattr(results.model, "exog", None)
         ones = 1.0 if held is None or constant is None else float(np.asarray(held)[0, constant])

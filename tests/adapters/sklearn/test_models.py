@@ -192,3 +192,10 @@ def test_what_a_model_stores_of_other_rows_is_not_audited():
         audit = lw.audit(make_pipeline(encoder().fit(FRAME), elsewhere), (FRAME, Y))
         assert f"{type(model).__name__} was not audited" in audit.unanswered[0]
         assert not audit.findings[0].labels_right.any()
+
+
+@pytest.mark.parametrize("model", [MultiOutputRegressor(Ridge()), MultiOutputClassifier(logistic())])
+def test_a_single_column_of_targets(model):
+    audit = audited(encoded(model), (Y if isinstance(model, MultiOutputClassifier) else INCOME)[:, None])
+    assert audit.findings[-1].rebuilt.all()
+    assert audit.findings[-1].target.read.all()
