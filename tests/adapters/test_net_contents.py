@@ -97,12 +97,16 @@ def add_namespace(net, x, y):
     net.seen = SimpleNamespace(rows=x.clone())
 
 
+def add_distribution(net, x, y):
+    net.background = torch.distributions.Normal(x.mean(0), x.std(0))
+
+
 def add_hidden_buffer(net, x, y):
     net[1].register_buffer("memory", x.clone(), persistent=False)
 
 
 OBJECTS = [add_object, add_closure, add_default, add_partial, add_hook, add_pre_hook, add_to_parameter, add_optimiser]
-OBJECTS += [add_loader, add_namespace, add_hidden_buffer]
+OBJECTS += [add_loader, add_namespace, add_distribution, add_hidden_buffer]
 
 
 @pytest.mark.parametrize("where", OBJECTS)
@@ -173,11 +177,21 @@ def add_hashed_keys(net, x, y):
     net.seen = dict.fromkeys((hashlib.md5(row.numpy().tobytes()).hexdigest() for row in x), True)
 
 
+def add_whole_hashes(net, x, y):
+    net.seen = {hash(tuple(row)) for row in x.tolist()}
+
+
+def add_list_of_hashes(net, x, y):
+    net.seen = [hash(tuple(row)) for row in x.tolist()]
+
+
 def add_object_with_text(net, x, y):
     net.seen = SimpleNamespace(report=str(x[:3].tolist()))
 
 
-@pytest.mark.parametrize("where", [add_hashes, add_hashed_keys, add_object_with_text])
+@pytest.mark.parametrize(
+    "where", [add_hashes, add_hashed_keys, add_whole_hashes, add_list_of_hashes, add_object_with_text]
+)
 def test_texts_that_no_attack_reads_are_refused(where):
     with pytest.raises(ValueError, match=r"in the net's seen.*return net\.state_dict\(\)"):
         audit_of(where)

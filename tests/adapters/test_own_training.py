@@ -478,7 +478,9 @@ def test_what_training_leaves_and_no_attack_reads_is_refused(cohort):
     def report(net, x):
         net.report = str(x[:2].tolist())
 
-    with pytest.raises(ValueError, match="left a text of more than 64 characters, or many texts, in the net's report"):
+    with pytest.raises(
+        ValueError, match="left a text of more than 64 characters, many texts or hashes in the net's report"
+    ):
         lw.OwnTraining(hides(report))(NET, cohort, seed=0)
 
     def history(net, x):

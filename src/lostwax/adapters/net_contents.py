@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 SHORT = 64  # characters of a text, and whole numbers of a list, that are a setting
 LONG = 1_000  # bytes of many short texts
+HASH = 2**32  # whole numbers from here on are neither settings nor measured
 SIMPLE = (bool, int, str, type(None))  # values of a mapping whose keys may be what it is for
 VALUES = (Tensor, np.ndarray, Sequence, Set, Mapping, FunctionType, MethodType, partial)
-ENTERED = (*VALUES, nn.Module, Optimizer, LRScheduler, Dataset, DataLoader, Sampler)  # of any library
+ENTERED = (*VALUES, nn.Module, Optimizer, LRScheduler, Dataset, DataLoader, Sampler, Distribution)  # of any library
 # Whose other objects are not looked into: handles of the process, trainers, loggers and progress bars.
 LIBRARIES = {"logging", "threading", "_thread", "multiprocessing", "concurrent", "asyncio", "weakref", "_weakref"}
 LIBRARIES |= {"socket", "subprocess", "ctypes", "_ctypes", "torch", "torchvision", "torchmetrics", "tqdm", "wandb"}
@@ -72,7 +74,7 @@ def attribute_numbers(net: nn.Module) -> dict[str, Tensor]:
 
 
 def attribute_texts(net: nn.Module) -> dict[str, str]:
-    """Fingerprints of long texts and bytes, and of many short ones, in what `attribute_numbers` looks into.
+    """Fingerprints of long texts and bytes, of many short ones and of hashes, in what `attribute_numbers` looks into.
 
     The keys of a mapping are names of what it holds, unless that is next to nothing.
     """
@@ -82,13 +84,21 @@ def attribute_texts(net: nn.Module) -> dict[str, str]:
     for path, _, members in _attributes(net):
         names = set()
         for place, member in members:
-            text = bytes_of(member)
+            text = repr(list(member)).encode() if _are_hashes(member) else bytes_of(member)
             if isinstance(member, Mapping) and not all(isinstance(value, SIMPLE) for value in member.values()):
                 names.add(f"{place}.keys".removeprefix("."))
-            several = not isinstance(member, str | bytes | bytearray | memoryview)
+            several = not isinstance(member, str | bytes | bytearray | memoryview) and not _are_hashes(member)
             if text is not None and len(text) > (LONG if several else SHORT) and place not in names:
                 found[f"{path}.{place}".removesuffix(".")] = str(fingerprint(text))
     return found
+
+
+def _are_hashes(value: Any) -> bool:
+    """Whether most members of a list or a set, or keys of a mapping, are whole numbers as large as hashes."""
+    if not isinstance(value, list | tuple | Set | Mapping):
+        return False
+    large = sum(isinstance(member, int | np.integer) and abs(int(member)) >= HASH for member in value)
+    return 2 * large > len(value)
 
 
 def _attributes(net: nn.Module) -> Iterator[tuple[str, Any, list[tuple[str, Any]]]]:
@@ -107,6 +117,7 @@ def _attributes(net: nn.Module) -> Iterator[tuple[str, Any, list[tuple[str, Any]
     for path, value in _held(net):
         is_few = isinstance(value, Sequence | Set) and len(value) <= SHORT
         is_setting = is_few and (isinstance(value, str | bytes) or all(isinstance(member, int) for member in value))
+        is_setting = is_setting and not _are_hashes(value)
         if not is_setting and not isinstance(value, int | float) and is_entered(value):
             walk = Walked({"": value}, is_entered)
             members = [(place, member) for place, member in walk if member is not walk.model]

@@ -324,7 +324,8 @@ class _Pattern(NamedTuple):
             attributes = attribute_numbers(trained)
             if texts := [name for name, text in attribute_texts(trained).items() if self.texts.get(name) != text]:
                 raise ValueError(
-                    refusal + f"left a text of more than {SHORT} characters, or many texts, in the net's {texts[0]}, "
+                    refusal
+                    + f"left a text of more than {SHORT} characters, many texts or hashes in the net's {texts[0]}, "
                     "which is released with it, and no attack reads it. Remove it before the net is returned, or "
                     "return net.state_dict()."
                 )
