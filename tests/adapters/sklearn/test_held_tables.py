@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import hashlib
 import json
 import pickle
 import zlib
@@ -13,6 +14,7 @@ import pytest
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_transformer
+from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier
@@ -23,7 +25,8 @@ from sklearn.tree import DecisionTreeClassifier
 import lostwax as lw
 from lostwax.adapters.sklearn import released
 from lostwax.adapters.sklearn.contents import Walked
-from lostwax.adapters.sklearn.held_tables import Attached, held_columns, held_labels, held_statistics, held_tables
+from lostwax.adapters.sklearn.held_statistics import held_statistics
+from lostwax.adapters.sklearn.held_tables import Attached, held_columns, held_labels, held_tables
 from lostwax.adapters.sklearn.refitting import Estimator
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.training_rows import TrainingRows, decompressed, hidden_rows
@@ -368,6 +371,118 @@ def test_settings_that_are_attached_change_nothing():
     model = LinearRegression().fit(NUMBERS, rng.normal(size=N))
     model.version, model.names, model.metrics = "1.2", ["a", "b", "c"], {"r2": 0.31, "rows": N, "when": "2024-01-01"}
     assert not released(model, (NUMBERS, NUMBERS @ model.coef_ + model.intercept_)).attached
+
+
+drawn = np.random.default_rng(4)
+HOMES = pd.DataFrame(drawn.gamma(4, 30, (150, 3)).round(2), columns=["area", "garden", "distance"])
+RENT = pd.Series(drawn.lognormal(7, 0.4, 150).round(2))
+DISTRICT = drawn.choice(["hill", "lake", "port"], 150)
+HASHES = [hashlib.sha256(str(row).encode()).hexdigest() for row in HOMES.to_numpy().tolist()]
+
+
+def constant(value):
+    """A model that tells nothing of the table, with something attached."""
+    model = DummyRegressor(strategy="constant", constant=0.0).fit(HOMES, RENT)
+    model.drift_ = value
+    return model
+
+
+UNEXPLAINED = {
+    "mean of the target": {"rent": float(RENT.mean())},
+    "mean of the target in a text": f"mean rent: {RENT.mean():.2f}, 2024-03-01",
+    "sum of the target": RENT.sum(),
+    "means of the target": RENT.groupby(DISTRICT).mean().to_dict(),
+    "summary of the target": RENT.describe().to_dict(),
+    "target in another order": np.sort(RENT),
+    "means of groups": HOMES.groupby(DISTRICT).mean(),
+    "means of groups by name": HOMES.groupby(DISTRICT).mean().to_dict(),
+    "three digits": HOMES.mean().round(3).to_dict(),
+    "squares": (HOMES**2).sum().to_dict(),
+    "products": HOMES.to_numpy().T @ HOMES.to_numpy(),
+    "three dimensions": HOMES.to_numpy()[:60].reshape(3, 20, 3),
+    "many whole numbers": list(range(3, 60, 2)),
+    "hashes": HASHES,
+    "set of hashes": set(HASHES),
+    "hashes by number": dict(enumerate(HASHES)),
+    "pickled": pickle.dumps((HOMES**2).sum().to_dict()),
+    "packed": base64.b64encode(zlib.compress(json.dumps((HOMES**2).sum().to_dict()).encode())).decode(),
+    "two dates": ["2020-02-03", "2023-11-30"],
+    "noise": float(drawn.normal()),
+}
+
+
+@pytest.mark.parametrize("value", UNEXPLAINED.values(), ids=UNEXPLAINED)
+def test_what_was_attached_and_nobody_explains_is_no_all_clear(value):
+    assert released(constant(value), (HOMES, RENT)).attached
+
+
+def test_a_statistic_of_the_target_leaves_the_audit_undecided():
+    audit = lw.audit(constant({"rent": float(RENT.mean())}), (HOMES, RENT), games=20)
+    assert audit.grade is Grade.UNDECIDED
+    assert Policy(max_grade="recognisable").breaches(audit)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"ill": float(ILL.mean())}, int(ILL.sum()), ILL.value_counts().to_dict(), ILL.value_counts(normalize=True)],
+)
+def test_how_many_rows_have_each_class_is_no_all_clear(value):
+    model = stump_of_visits()
+    model.prior = value
+    assert released(model, (VISITS, ILL)).attached
+
+
+READ = {
+    "single precision": (HOMES.mean().astype("float32").to_dict(), 3),
+    "four digits": (HOMES.mean().round(4).to_dict(), 3),
+    "row": (HOMES.iloc[7], 3),
+    "row by name": (HOMES.iloc[7].to_dict(), 3),
+    "split": (HOMES.head(6).to_dict("split"), 3),
+    "lists": (HOMES.head(6).to_numpy().tolist(), 3),
+    "shares": (HOMES["area"].value_counts(normalize=True).to_dict(), 1),
+}
+
+
+@pytest.mark.parametrize(("value", "columns"), READ.values(), ids=READ)
+def test_other_forms_of_rows_and_means_are_read(value, columns):
+    release = released(constant(value), (HOMES, RENT))
+    assert not release.attached
+    assert max(part.fitted.table.x.shape[1] for part in release.parts) == columns
+
+
+def test_rows_with_names_are_read_from_lists():
+    model = stump_of_visits()
+    model.sample = VISITS.head(5).to_dict("split")
+    assert any("holds 5 of 90 rows" in note for note in released(model, (VISITS, ILL)).notes)
+
+
+def test_rounded_means_are_named():
+    (reason,) = released(constant(HOMES.mean().round(3).to_dict()), (HOMES, RENT)).attached
+    assert "rounded means of area, garden, distance" in reason
+
+
+def test_what_is_beside_statistics_is_not_overlooked():
+    release = released(constant({"mean": HOMES.mean().to_dict(), "squares": (HOMES**2).sum().to_dict()}), (HOMES, RENT))
+    assert release.parts
+    assert any("not understood" in reason for reason in release.attached)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"version": "2.10.3", "trained": "2025-06-30T08:15:42.123456", "threshold": 0.35, "rows": 150, "seed": 2025},
+        {"commit": "9f3e1c07d5b2a4886e0f1d2c3b4a59687e6d5c4b", "run": "550e8400-e29b-41d4-a716-446655440000"},
+        [18, 25, 40, 65],
+        {"area": "m2", "garden": "m2", "distance": "km"},
+        np.float32(0.1),
+        b"v3",
+        json.dumps({"alpha": 0.05, "levels": [0.1, 0.25, 0.5], "owner": "team 7"}),
+    ],
+)
+def test_settings_are_settings(value):
+    release = released(constant(value), (HOMES, RENT))
+    assert not release.attached
+    assert not release.parts
 
 
 @pytest.mark.parametrize("draw", range(40))

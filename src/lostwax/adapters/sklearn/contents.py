@@ -89,13 +89,13 @@ class Walked:
             if isinstance(value, EMPTY) or id(value) in seen or (self.is_entered and not self.is_entered(value)):
                 continue
             yield path, value
-            if not _is_numbers(value) and not _is_text(value):
+            if not is_numbers(value) and not is_text(value):
                 seen[id(value)] = value
                 todo += [(f"{path}.{name}".removeprefix("."), member) for name, member in _held(value)]
         self.complete = not todo
 
 
-def _is_numbers(value: Any) -> bool:
+def is_numbers(value: Any) -> bool:
     """A number, or numbers in an array, a tensor or a list."""
     if isinstance(value, list | tuple):
         return len(value) > 0 and all(isinstance(member, REAL) for member in value)
@@ -106,7 +106,7 @@ def _is_numbers(value: Any) -> bool:
 
 def numbers_of(value: Any) -> Numbers | None:
     """Numbers as one row; None for what is none."""
-    if not _is_numbers(value):
+    if not is_numbers(value):
         return None
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().to_dense()
@@ -116,7 +116,7 @@ def numbers_of(value: Any) -> Numbers | None:
     return numbers
 
 
-def _is_text(value: Any) -> bool:
+def is_text(value: Any) -> bool:
     """Text or bytes, or a list or an array of them, with numbers between them or not."""
     if isinstance(value, TEXT) or (isinstance(value, np.ndarray) and value.dtype.kind in "USc"):
         return True
@@ -128,7 +128,7 @@ def _is_text(value: Any) -> bool:
 
 def bytes_of(value: Any) -> bytes | None:
     """Of a text, or of all cells of a list; None for what is neither."""
-    if not _is_text(value):
+    if not is_text(value):
         return None
     if isinstance(value, str):
         return value.encode(errors="surrogatepass")

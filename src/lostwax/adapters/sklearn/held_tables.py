@@ -1,4 +1,4 @@
-"""What a release holds of the table as its owner wrote it: rows, columns and statistics, in frames, CSV, JSON or gzip.
+"""What a release holds of the table as its owner wrote it: rows and columns, in frames, CSV, JSON or gzip.
 
 Each part of a pipeline is compared with the numbers that it was fitted on (`scan`). Here everything that hangs on the
 release, on the pipeline itself or on a search too, is compared with the table before any encoding. What no code of the
@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import csv
 import json
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from numbers import Number
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -25,28 +24,23 @@ from torch import Tensor
 from lostwax.adapters.sklearn.contents import Walked
 from lostwax.adapters.sklearn.training_rows import (
     DEPTH,
-    NUMBER,
     TrainingRows,
     decompressed,
     numbers_in,
     on_other_scales,
 )
-from lostwax.adapters.sklearn.walk import SET_BY_SKLEARN, Array, as_array, attributes, unmentioned
+from lostwax.adapters.sklearn.walk import SET_BY_SKLEARN, Array, attributes, unmentioned
 from lostwax.attacks.closed_form.stored import row_keys
-from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
+from lostwax.games import Columns, Fitted, Kept, Part, Records, Stored, TableCells
 from lostwax.records.frames import coded, codes_of
 
 MOST = 20_000_000  # characters of a text that is read
 LINES = 3  # of a text: fewer are no table
 SURE = 25.0  # bits: rows or labels agree by accident with a probability of 2^-25
 CHOSEN = 10.0  # ... for counts of categories by name
-SETTING = 1_000  # bytes of numbers and texts: more are no setting
 SCANNED = ("sklearn", "xgboost", "lightgbm", "catboost", "imblearn")  # libraries whose attributes are read elsewhere
-MOST_NUMBERS, MOST_COLUMNS = 100_000, 1_000  # of an attribute that are compared with statistics, with columns
-SUMMARY = 16  # numbers per column of a table of statistics, at most
 ROUNDED = 1e-6  # of a column's deviation: digits that texts leave out
-ROUNDING = 1e-12  # of statistics, relative
-PRECISE = 1e-3  # of a column's deviation, up to which a row follows from a rounded mean
+MOST_COLUMNS = 1_000  # of an attribute that are compared with those of the table
 DECIMALS = (10, 6)  # to which pandas writes numbers in JSON and on a screen
 HALF = 0.5  # of the rows of a table, at least, are those of the other one
 
@@ -134,10 +128,6 @@ class Attached(NamedTuple):
     value: Any
     afterwards: bool  # no code of the class mentions it: it was attached after `fit`
 
-    def is_large(self) -> bool:
-        """Whether it was attached after `fit` and is more than a setting."""
-        return self.afterwards and size_of(self.value) > SETTING
-
 
 def not_understood(name: str, held: Attached) -> str:
     """That something was attached which may hold anything, as a sentence."""
@@ -174,7 +164,7 @@ def held_columns(held: Attached, x: Tensor, columns: Columns) -> Iterator[HeldTa
 
 
 def _as_column(value: Any, n: int) -> Iterator[Any]:
-    """A value as n cells: numbers or texts, one column of a table, or categories as often as they are counted."""
+    """A value as n cells: numbers or texts, one column of a table, or values as often as they are counted."""
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().numpy()
     if hasattr(type(value), "to_numpy") and getattr(value, "ndim", 0) == 1:
@@ -182,8 +172,11 @@ def _as_column(value: Any, n: int) -> Iterator[Any]:
         value = counts or value.to_numpy()
     if isinstance(value, Mapping) and len(value) < n:
         counts = [count for count in value.values() if isinstance(count, int | np.integer) and count >= 0]
+        shares = [share * n for share in value.values() if isinstance(share, float) and 0 <= share <= 1]
+        if len(shares) == len(value) and np.allclose(shares, np.rint(shares), 0, 1e-6):
+            counts = np.rint(shares).astype(int).tolist()
         if len(counts) == len(value) and sum(counts) == n:
-            yield [key for key, count in value.items() for _ in range(count)]
+            yield [key for key, count in zip(value, counts, strict=True) for _ in range(count)]
     elif isinstance(value, Mapping) and len(value) == n:
         value = list(value.values())
     if (isinstance(value, list | tuple) and len(value) == n and _plain(value)) or (
@@ -217,127 +210,15 @@ def _same_values(ours: Tensor, theirs: Tensor, sure: float) -> bool:
     return bool(ways / np.log(2) >= sure and np.isclose(own, other, 0, near, equal_nan=True).all())
 
 
-class HeldStatistics(NamedTuple):
-    """Means and extremes of columns."""
-
-    path: str
-    means: list[int]  # columns whose mean or sum is held
-    low: list[int]
-    high: list[int]
-    rounded: list[int]  # columns whose mean is held with too few digits to follow single rows
-
-
-def held_statistics(held: Attached, x: Tensor, columns: Columns) -> HeldStatistics | None:
-    """Which numbers are means, sums or extremes of columns of x (n, d); None if all may agree by accident.
-
-    Each agreement counts as many bits as the digits that agree, minus those of the choice among all numbers; deviations
-    and quartiles, which tell of no single row by themselves, count too.
-    """
-    values, error = _written_numbers(held.value)
-    plain = [place for place, known in enumerate(columns.categories) if not known]
-    if not 0 < len(values) <= MOST_NUMBERS or not plain:
-        return None
-    cells = x[:, plain].numpy()
-    table = TrainingRows(cells, None, np.ones(len(x)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # columns without any value
-        centre, spread = np.nanmean(cells, 0), np.nanstd(cells, 0)
-        parts = (*np.nanquantile(cells, [0.25, 0.5, 0.75], 0), spread, np.nanstd(cells, 0, ddof=1))
-    wanted = np.stack([centre, np.nansum(cells, 0), table.low, table.high, *parts])  # (9, columns)
-    order = values.argsort()
-    values, error = values[order], error[order]
-    place = np.searchsorted(values, wanted).clip(1, max(1, len(values) - 1))
-    near = np.where(np.abs(values[place - 1] - wanted) < np.abs(values[place % len(values)] - wanted), place - 1, place)
-    near %= len(values)
-    allowed = error[near] + ROUNDING * (np.abs(wanted) + spread)
-    trivial = np.isin(wanted, (0.0, 1.0, -1.0, len(x))) | (spread == 0) | np.isnan(wanted)
-    agrees = (np.abs(values[near] - wanted) <= allowed) & ~trivial
-    n, grid = len(x), table.step
-    step = np.stack([grid / n, *[grid] * 6, *[grid**2 / (n * spread.clip(1e-300))] * 2])
-    width = spread * np.array([[1.0], [n], *[[1.0]] * 7]) * n**-0.5  # by which another sample differs
-    digits = np.vectorize(lambda number: _last_digit(repr(float(number))))(wanted)  # round numbers agree by accident
-    with np.errstate(divide="ignore", invalid="ignore"):
-        bits = np.log2(1 + width / np.maximum.reduce([allowed, step, digits])) - np.log2(len(values))
-    if float(np.where(agrees, bits, 0.0).clip(0).sum()) < SURE:
-        return None
-    agrees &= (bits > 0) | (len(values) <= SUMMARY * len(plain))  # of a summary all columns count
-    told = agrees[:2].any(0)
-    error_of_sum = np.where(agrees[1], allowed[1], len(x) * allowed[0])
-    precise = (error_of_sum <= PRECISE * spread) | (error_of_sum < table.step / 2)
-    found = [np.flatnonzero(mask) for mask in (told & precise, agrees[2], agrees[3], told & ~precise)]
-    return (
-        HeldStatistics(held.path, *([plain[one] for one in each] for each in found)) if any(map(len, found)) else None
-    )
-
-
-def _written_numbers(value: Any) -> tuple[Array, Array]:
-    """All numbers that are held, and by how much each may be rounded."""
-    values, errors = [np.empty(0)], [np.empty(0)]
-    todo: list[tuple[Any, int]] = [(value, DEPTH)]
-    while todo:
-        outer, depth = todo.pop()
-        for _, member in Walked({"": outer}):
-            packed = decompressed(member) if depth and isinstance(member, str | bytes | bytearray) else None
-            if packed is not None:
-                todo.append((packed, depth - 1))
-            elif isinstance(member, str | bytes | bytearray):
-                text = member if isinstance(member, str) else bytes(member).decode(errors="ignore")
-                found = [one for one in NUMBER.findall(text[:MOST]) if one.lower() != "nan"]
-                values.append(np.array(found, dtype=np.float64))
-                errors.append(np.array([_last_digit(one) for one in found]) / 2)
-            elif (numbers := as_array([member] if isinstance(member, Number) else member)) is not None:
-                flat = np.asarray(numbers, dtype=np.float64).ravel()
-                short = numbers.dtype.kind == "f" and numbers.dtype.itemsize < 8
-                values.append(flat)
-                errors.append(np.abs(flat) * (np.finfo(np.float32).eps if short else 0.0))
-    joined, error = np.concatenate(values), np.concatenate(errors)
-    finite = np.isfinite(joined)
-    return joined[finite], error[finite]
-
-
-def _last_digit(number: str) -> float:
-    """What one unit in the last digit of a written number is."""
-    digits, _, power = number.lower().partition("e")
-    return float(10.0 ** min(300, int(power or 0) - len(digits.partition(".")[2])))
-
-
-def size_of(value: Any) -> int:
-    """Bytes of all numbers and texts that are held."""
-    size = 0
-    for _, member in Walked({"": value}):
-        array = as_array(member)
-        size += len(member) if isinstance(member, str | bytes | bytearray) else 0 if array is None else array.nbytes
-    return size
-
-
 def as_part(held: HeldTable, name: str, table: Records, weight: Tensor) -> Part:
     """What it tells of each row."""
     keys = row_keys(held.rows)
     first = torch.from_numpy(np.unique(keys, return_index=True)[1]) if len(keys) > len(table) else slice(None)
     stored = Stored(f"{name}'s {held.path}", held.rows[first])
-    return _of_columns(held.columns, Fitted(name, table, weight, None, stored=(stored,)))
+    return of_columns(held.columns, Fitted(name, table, weight, None, stored=(stored,)))
 
 
-def statistics_parts(held: HeldStatistics, name: str, table: Records, weight: Tensor) -> Iterator[Part]:
-    """What means and extremes tell of each row."""
-    source, n = f"{name}'s {held.path}", len(table)
-    holes = table.x.isnan().any(0)
-    for some in ([place for place in held.means if bool(holes[place]) == gaps] for gaps in (False, True)):
-        x = table.x[:, some]
-        sums = Sums(source, x.sum(0, keepdim=True), torch.tensor([float(n)]).double(), by_label=False, weighted=False)
-        fitted = Fitted(name, table, weight, None, sums=(sums,))
-        if some and bool(holes[some[0]]):
-            fitted = replace(fitted, sums=(), present=(Present(source, x.nanmean(0)),))
-        if some:
-            yield _of_columns(some, fitted)
-    if ends := sorted({*held.low, *held.high}):
-        low, high = (torch.from_numpy(reduce(table.x[:, ends].numpy())) for reduce in (np.fmin.reduce, np.fmax.reduce))
-        low[[place not in held.low for place in ends]] = torch.nan
-        high[[place not in held.high for place in ends]] = torch.nan
-        yield _of_columns(ends, Fitted(name, table, weight, None, extremes=(Extremes(source, low, high),)))
-
-
-def _of_columns(columns: list[int], fitted: Fitted) -> Part:
+def of_columns(columns: list[int], fitted: Fitted) -> Part:
     """Facts about some columns of the table."""
     table = fitted.table
 
@@ -412,14 +293,28 @@ def _as_table(value: Any) -> Iterator[tuple[list[Any], Cells]]:
     if isinstance(value, str):
         value = _read(value)
     kind = type(value)  # its instances may answer to any name
+    if (
+        hasattr(kind, "to_dict")
+        and hasattr(kind, "index")
+        and getattr(value, "ndim", 2) == 1
+        and len(value) <= MOST_COLUMNS
+    ):
+        value = value.to_dict()
     if hasattr(kind, "columns") and hasattr(kind, "to_numpy") and getattr(value, "ndim", 2) == 2:
         yield list(value.columns), {name: value[name] for name in dict.fromkeys(value.columns)}
     elif isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiubUSO" and value.size:
         yield list(range(value.shape[1])), dict(enumerate(value.T))
+    elif _are_rows(value):
+        yield list(range(len(value[0]))), dict(enumerate(zip(*value, strict=True)))
     elif isinstance(value, list | tuple) and value and all(isinstance(row, Mapping) for row in value):
         names = list(value[0])
         yield names, {name: [row.get(name) for row in value] for name in names}
     elif isinstance(value, Mapping) and value:
+        if all(isinstance(cell, str | Number | None) for cell in value.values()):  # one row
+            yield list(value), {name: [cell] for name, cell in value.items()}
+        labels, rows = value.get("columns"), value.get("data")  # as pandas splits a frame
+        if isinstance(labels, list | tuple) and _are_rows(rows) and len(labels) == len(rows[0]):
+            yield list(map(str, labels)), dict(zip(map(str, labels), zip(*rows, strict=True), strict=True))
         each = {name: cells for name, cells in value.items() if isinstance(cells, list | tuple | np.ndarray)}
         if each and len({len(cells) for cells in each.values()}) == 1:
             yield list(each), each
@@ -429,6 +324,12 @@ def _as_table(value: Any) -> Iterator[tuple[list[Any], Cells]]:
         if len(inner) == len(value) and len({tuple(member) for member in inner}) == 1:  # by column and row, or by both
             yield list(value), {name: list(cells.values()) for name, cells in value.items()}
             yield list(inner[0]), {name: [row[name] for row in inner] for name in inner[0]}
+
+
+def _are_rows(value: Any) -> TypeGuard[Sequence[Sequence[Any]]]:
+    """Lists of as many cells each."""
+    lists = isinstance(value, list | tuple) and value and all(isinstance(row, list | tuple) for row in value)
+    return bool(lists) and len({len(row) for row in value}) == 1 and len(value[0]) > 0
 
 
 def _read(text: str) -> Any:

@@ -27,15 +27,14 @@ from lostwax.adapters.sklearn.estimators import (
     refusal,
     tags_of,
 )
+from lostwax.adapters.sklearn.held_statistics import held_statistics, is_no_setting, statistics_parts
 from lostwax.adapters.sklearn.held_tables import (
     Attached,
     attached,
     held_columns,
     held_labels,
-    held_statistics,
     held_tables,
     not_understood,
-    statistics_parts,
 )
 from lostwax.adapters.sklearn.models import read_models
 from lostwax.adapters.sklearn.pipelines import PipelineReader, used_columns
@@ -159,10 +158,16 @@ def released(
         for held in tables:
             reader.publish_held(name, held, table)
         for one in attached(estimator):
-            if not any(f"{held.path}.".startswith(f"{one.path}.") and len(held.rows) >= len(table) for held in tables):
-                opaque += _read_attached(name, one, table, reader)
+            most = max((len(held.rows) for held in tables if f"{held.path}.".startswith(f"{one.path}.")), default=0)
+            if most < len(table):
+                opaque += _read_attached(name, one, table, classes, reader, has_rows=most > 0)
     else:
-        opaque += [not_understood(type(estimator).__name__, one) for one in attached(estimator) if one.is_large()]
+        unread = np.empty((len(x), 0))
+        opaque += [
+            not_understood(type(estimator).__name__, one)
+            for one in attached(estimator)
+            if is_no_setting(one, unread, understood=False)
+        ]
     return ReleasedTable(
         name=" + ".join(type(step).__name__ for step in _steps(estimator)),
         table=Records(x[rows][:, used], numbers[rows]),
@@ -180,9 +185,11 @@ def released(
     )
 
 
-def _read_attached(name: str, held: Attached, table: Records, reader: PipelineReader) -> Iterator[str]:
-    """Note columns and statistics of the table in an attribute; a sentence on what is not understood of it."""
-    columns = [*held_columns(held, table.x, reader.columns)]
+def _read_attached(
+    name: str, held: Attached, table: Records, classes: tuple[object, ...], reader: PipelineReader, *, has_rows: bool
+) -> Iterator[str]:
+    """Note columns and statistics of the table in an attribute; sentences on what is not understood or not counted."""
+    holder, columns = f"{name}'s {held.path}", [*held_columns(held, table.x, reader.columns)]
     for column in columns:
         reader.publish_held(name, column, table)
     statistics = held_statistics(held, table.x, reader.columns)
@@ -190,12 +197,33 @@ def _read_attached(name: str, held: Attached, table: Records, reader: PipelineRe
         reader.parts += statistics_parts(statistics, name, table, reader.weight)
         if told := sorted({*statistics.means, *statistics.low, *statistics.high}):
             which = reader.columns.listed(told)
-            reader.notes.append(f"{name}'s {held.path} holds sums or extremes that include the secret row: {which}.")
+            reader.notes.append(f"{holder} holds sums or extremes that include the secret row: {which}.")
         if statistics.rounded:
             which = reader.columns.listed(statistics.rounded)
-            yield f"{name}'s {held.path} holds rounded means of {which}, which tell something of single rows."
-    if not columns and statistics is None and held.is_large():
+            yield f"{holder} holds rounded means of {which}, which tell something of single rows."
+    y, targets = _as_columns(table.y, classes)
+    in_target = held.afterwards and (
+        any(held_columns(held, y, targets)) or held_statistics(held, y, targets) is not None
+    )
+    if in_target:
+        yield f"{holder} holds values or statistics of the target, which the grade does not count."
+    numbers = [
+        cells[:, [not known for known in each.categories]] for cells, each in ((table.x, reader.columns), (y, targets))
+    ]
+    understood = has_rows or in_target or bool(columns) or statistics is not None
+    if is_no_setting(held, torch.cat(numbers, 1).numpy(), understood=understood):
         yield not_understood(name, held)
+
+
+def _as_columns(y: Tensor, classes: tuple[object, ...]) -> tuple[Tensor, Columns]:
+    """Targets as a table (n, outputs); classes by name, and once more as numbers where they are numbers."""
+    cells = y.double().reshape(len(y), -1)
+    if not classes:
+        return cells, Columns(("",) * cells.shape[1], ((),) * cells.shape[1])
+    if not all(isinstance(label, int | float) for label in classes):
+        return cells, Columns(("",), (classes,))
+    numbers = torch.tensor(classes, dtype=torch.float64)[y.long()]
+    return torch.stack([cells[:, 0], numbers], 1), Columns(("", ""), (classes, ()))
 
 
 def _by_equations(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Fitted | None:
