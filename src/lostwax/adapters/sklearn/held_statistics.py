@@ -28,6 +28,7 @@ ROUNDING = 1e-12  # of statistics, relative
 PRECISE = 1e-3  # of a column's deviation, up to which a row follows from a rounded mean
 MOST_DIGITS = 12  # of a number that its owner rounded
 SETTING = 1_000  # bytes of numbers and texts: more are no setting
+SHARES = 1e-6  # by which shares sum up to one
 HANDFUL = 16  # different numbers: more are no setting
 ROUND, ROUND_WHOLE = 3, 4  # digits of settings: 0.05, 0.125 and 2024, not 22981.43
 BINARY = 16  # bytes that are no text: more are no setting
@@ -155,8 +156,9 @@ def _last_digit(number: str) -> float:
 def is_no_setting(held: Attached, table: Array, understood: bool) -> bool:
     """Whether something was attached after `fit` that may tell of rows of the table (n, d), whatever it is.
 
-    Settings are short texts and a few round numbers, none of them a mean or a sum. If it is `understood`, because it
-    holds rows, columns or statistics, then only the numbers count that are neither in the table nor its statistics.
+    Settings are short texts and a few round numbers, none of them a mean, a sum, an extreme or a count. If it is
+    `understood`, because it holds rows, columns or statistics, then only the numbers count that are neither in the
+    table nor its statistics.
     """
     if not held.afterwards:
         return False
@@ -172,14 +174,31 @@ def is_no_setting(held: Attached, table: Array, understood: bool) -> bool:
         shares = np.arange(len(table)) / len(table)
         other &= ~_near(values, error, np.append(table, shares)) & ~_near(values, rounded, statistics.ravel())
     values, error = values[other], error[other]
-    sums = statistics[:2]  # means and sums
-    if not understood and _near(values, error, sums[~np.isin(sums, (0.0, 0.5, 1.0, -1.0))]).any():
+    sums, ends = statistics[:2], statistics[2:4]
+    telling = np.append(sums[~np.isin(sums, (0.0, 0.5, 1.0, -1.0))], ends[~_is_round(ends, 0.0, 1)])
+    exact = _near(values, ROUNDING * np.abs(values), telling)
+    if not understood and (exact.any() or _are_counts(held.value, len(table))):
         return True
+    digits = np.where(values == np.rint(values), ROUND_WHOLE, ROUND)
+    return len(values) > HANDFUL or not bool(_is_round(values, error, digits).all())
+
+
+def _is_round(values: Array, error: Array | float, digits: Array | int) -> Array:
+    """Which values have no more than some digits, to their errors."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        digits = np.where(values == np.rint(values), ROUND_WHOLE, ROUND)
         unit = 10.0 ** (np.floor(np.log10(np.abs(values))) + 1 - digits)
-        is_round = np.abs(values - np.rint(values / unit) * unit) <= error
-    return len(values) > HANDFUL or not bool(is_round.all())
+        rounded = np.rint(values / unit) * unit
+        return np.asarray((np.abs(values - rounded) <= error + ROUNDING * np.abs(values)) | (values == 0))
+
+
+def _are_counts(value: Any, rows: int) -> bool:
+    """Whether some numbers sum up to the number of rows, as counts of values do, or to one, as their shares do."""
+    each = [numbers_of(member) for _, member in Walked({"": value}) if is_numbers(member)]
+    for numbers in (*each, np.concatenate([np.empty(0), *each])):
+        total, several = numbers.sum(), (numbers > 0).sum() > 1 and (numbers >= 0).all()
+        if several and (total == rows or (abs(total - 1) <= SHARES and not _is_round(numbers, 0.0, 1).all())):
+            return True
+    return False
 
 
 def _near(values: Array, error: Array, others: Array) -> Array:
