@@ -22,6 +22,7 @@ from lostwax.trainers.refusals import check_labels
 
 MOST_SCANNED = 5_000_000  # cells of a table that a net is compared with
 ROUNDING = 1e-5  # of labels, relative
+MOST_CLASSES = 100_000  # that are counted
 
 
 def check_finite_net(net: nn.Module) -> None:
@@ -51,27 +52,31 @@ def scan_net(state: Mapping[str, Tensor], records: Tensor) -> Scanned:
 def labels_in_net(state: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
     """Sentences about arrays that equal all labels (n, ...), how often each class occurs, or sums and means of targets.
 
-    Constants equal the shares of classes that are equally frequent: these are not looked for.
+    What a constant may equal is not looked for: classes that are equally frequent, a single round number.
     """
     labels = y.detach().double().cpu()
-    statistics = {"the sum of all targets": labels.sum(0), "the mean of all targets": labels.mean(0)}
-    if y.dim() == 1 and not y.is_floating_point() and int(y.min()) >= 0:
-        counts = torch.bincount(y.cpu()).double()
-        shares = counts / len(y)
-        statistics = {
-            "the number of records of each class": counts,
-            "the share of each class": shares,
-            "the logarithm of the share of each class": shares.log(),
-        }
-    statistics["the labels of all training records"] = labels
+    is_classes = y.dim() == 1 and not y.is_floating_point() and int(y.min()) >= 0
     notes = []
     for name, value in state.items():
+        if value.numel() > max(MOST_CLASSES, y.numel()):
+            continue
         numbers = value.detach().double().cpu().flatten()
-        for what, statistic in statistics.items():
-            varied = statistic.numel() == 1 or bool((statistic != statistic.flatten()[0]).any())
-            same = numbers.numel() == statistic.numel() and torch.allclose(numbers, statistic.flatten(), ROUNDING, 0)
-            if same and varied and bool(numbers.any()):
-                notes.append(f"{name} holds {what}: the label of a record follows from those of all others.")
+        if is_classes:
+            counts = torch.bincount(y.cpu().long(), minlength=min(numbers.numel(), MOST_CLASSES)).double()
+            shares = counts / len(y)
+            statistics = {
+                "the number of records of each class": counts,
+                "the share of each class": shares,
+                "the logarithm of the share of each class": shares.log(),
+            }
+        else:
+            statistics = {"the sum of all targets": labels.sum(0), "the mean of all targets": labels.mean(0)}
+        for what, statistic in {**statistics, "the labels of all training records": labels}.items():
+            expected = statistic.flatten()
+            if numbers.shape == expected.shape and torch.allclose(numbers, expected, ROUNDING, 0):
+                single = len(expected) == 1 and not bool(expected.eq((100 * expected).round() / 100))
+                if single or bool((expected != expected[0]).any()):
+                    notes.append(f"{name} holds {what}: the label of a record follows from those of all others.")
     return tuple(notes)
 
 
