@@ -412,6 +412,7 @@ UNEXPLAINED = {
     "counts by two names": pd.crosstab(DISTRICT, RENT > 1_000).to_dict(),
     "histogram": np.histogram(HOMES["area"], 5)[0].tolist(),
     "rounded shares": {"hill": 0.36, "lake": 0.31, "port": 0.33},
+    "whole number of many bits": 7**6000,
     "two dates": ["2020-02-03", "2023-11-30"],
     "noise": float(drawn.normal()),
 }

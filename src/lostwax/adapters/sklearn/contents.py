@@ -112,7 +112,10 @@ def numbers_of(value: Any) -> Numbers | None:
         value = value.detach().cpu().to_dense()
         value = (torch.view_as_real(value) if value.is_complex() else value).double().numpy()
     value = np.asarray(value)
-    numbers: Numbers = (value.view(np.int64) if value.dtype.kind in "Mm" else value).astype(np.float64).ravel()
+    try:
+        numbers: Numbers = (value.view(np.int64) if value.dtype.kind in "Mm" else value).astype(np.float64).ravel()
+    except OverflowError:  # whole numbers of more than 308 digits
+        return fingerprint(repr([hex(cell) if isinstance(cell, int) else cell for cell in value.flat]).encode())
     return numbers
 
 

@@ -236,7 +236,8 @@ def _with_one_date(value: Any) -> Any:
     members = [member for _, member in unpacked({"": value})]
     text = DATE.sub("", "\n".join(_as_text(member) for member in members if is_text(member)), count=1)
     text = DATE.sub(lambda date: re.sub(r"\D", "", date[0]), text)
-    return [text, *(member for member in members if is_numbers(member))]
+    numbers = [member for member in members if is_numbers(member)]
+    return {"text": text, **{f"n{place}": member for place, member in enumerate(numbers)}}
 
 
 def statistics_parts(held: HeldStatistics, name: str, table: Records, weight: Tensor) -> Iterator[Part]:
