@@ -233,7 +233,10 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
             values[finite] = torch.from_numpy(inverse.astype(np.float64)).reshape(-1, *labels.shape[1:])
         return values
 
-    yield Inner(estimator.regressor_, targets[:, 0] if targets.shape[1] == 1 else targets, weight, back)
+    own = targets[:, 0] if targets.shape[1] == 1 else targets
+    there_and_back = back(torch.from_numpy(np.asarray(own, dtype=np.float64))).numpy()
+    inverse = np.isclose(there_and_back, labels, rtol=1e-6, atol=1e-6 * float(np.std(labels))).mean() > 0.5
+    yield Inner(estimator.regressor_, own, weight, back if inverse else None)  # None: the labels stay unanswered
 
 
 @inner_models.register(BaggingClassifier)
