@@ -211,7 +211,7 @@ class Fitted:
     def tells_label(self) -> bool:
         """Whether anything that was read depends on the label."""
         by_label = (*(sums.by_label for sums in self.sums), *(stored.y is not None for stored in self.stored))
-        by_trees = self.forest is not None and any(tree.labels is not None for tree in self.forest.trees)
+        by_trees = self.forest is not None and any(tree.tells_label for tree in self.forest.trees)
         return self.model is not None or by_trees or any(by_label)
 
     @property

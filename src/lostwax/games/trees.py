@@ -54,6 +54,11 @@ class Tree:
     labels: LabelSums | None = None
     categories: Mapping[int, Bools] = field(default_factory=dict)  # nodes that split codes: (codes,) which go left
 
+    @property
+    def tells_label(self) -> bool:
+        """Whether it says anything about the labels in some node."""
+        return self.labels is not None and bool(np.isfinite(self.labels.rounding).any())
+
     def levels(self) -> Iterator[Ints]:
         """The nodes of each depth, the root first."""
         nodes = np.zeros(1, dtype=np.intp)
