@@ -193,7 +193,7 @@ def _is_round(values: Array, error: Array | float, digits: Array | int) -> Array
 
 def _are_counts(value: Any, rows: int) -> bool:
     """Whether some numbers sum up to the number of rows, as counts of values do, or to one, as their shares do."""
-    each = [numbers_of(member) for _, member in Walked({"": value}) if is_numbers(member)]
+    each = [numbers for _, member in Walked({"": value}) if (numbers := numbers_of(member)) is not None]
     for numbers in (*each, np.concatenate([np.empty(0), *each])):
         total, several = numbers.sum(), (numbers > 0).sum() > 1 and (numbers >= 0).all()
         if several and (total == rows or (abs(total - 1) <= SHARES and not _is_round(numbers, 0.0, 1).all())):
