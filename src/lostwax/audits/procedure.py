@@ -38,21 +38,8 @@ from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Played, Settings, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.defences import in_words, undefended
-from lostwax.games import (
-    Access,
-    Adversary,
-    Attack,
-    Cohort,
-    Guess,
-    Knowledge,
-    Loss,
-    Metric,
-    Records,
-    Release,
-    Threat,
-    Trainer,
-)
-from lostwax.games.facts import access_facts, trainer_facts
+from lostwax.games import Access, Attack, Cohort, Guess, Knowledge, Loss, Metric, Records, Release, Threat, Trainer
+from lostwax.games.facts import Adversary, access_facts, trainer_facts
 from lostwax.games.judges import judge_of
 from lostwax.inits import StartsFrom, trainable
 from lostwax.learning.costs import Rate

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lostwax.audits.cells import CellsKept, TargetRead
 from lostwax.audits.luck import Luck
 from lostwax.audits.membership import MOST_VICTIMS, MembershipFinding
-from lostwax.games import Adversary, Guess, Kind, Note, Records, Sees
+from lostwax.games import Adversary, Guess, Note, Records, Sees, Topic
 from lostwax.metrics import Null
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ def _plain_note(note: Note) -> Any:
 def _note(plain: Any) -> Note:
     if isinstance(plain, str):
         return Note(plain)
-    return Note(**{**plain, "kind": Kind(plain["kind"]), "rows": tuple(plain["rows"]) if "rows" in plain else None})
+    return Note(**{**plain, "topic": Topic(plain["topic"]), "rows": tuple(plain["rows"]) if "rows" in plain else None})
 
 
 def _adversary(plain: Mapping[str, Any]) -> Adversary:

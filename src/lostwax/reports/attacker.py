@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from lostwax.games import Kind, Sees
+from lostwax.games import Sees, Topic
 from lostwax.numerals import count
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _never(audit: Audit) -> Iterator[str]:
     """What no audit of this kind tests."""
     if audit.chance is None:
         yield "Whether a known person’s record was used at all (membership), apart from rebuilding it."
-    if not any(note.kind is Kind.ATTRIBUTE for note in audit.notes):
+    if not any(note.topic is Topic.ATTRIBUTE for note in audit.notes):
         yield "Guessing one hidden value of a person whose other values are known (attribute inference)."
     yield "Several models trained on the same records, and files beside the model: checkpoints, logs, explanations."
     yield "Attacks that are not known today."
