@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lostwax.audits.ceiling import Privacy
     from lostwax.audits.tabled import Frame
     from lostwax.bounds import Ceiling
-    from lostwax.reports.plots import Plots
+    from lostwax.reports.figures import Plots
 
 
 class Verdict(StrEnum):
@@ -298,7 +298,7 @@ class Audit:
     @property
     def plot(self) -> Plots:
         """Matplotlib figures: `audit.plot()`, `audit.plot.errors()`, `.roc()`, `.pairs()`, `.ceiling()`."""
-        from lostwax.reports.plots import Plots
+        from lostwax.reports.figures import Plots
 
         return Plots(self)
 
