@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 FORMAT = "lostwax audit"
 SCHEMA = 4
-BEFORE = 3  # can be read as well: it has no grade and no luck
 EDITED = "The file was edited or damaged: run the audit again, or write the file anew with Audit.to_json."
 ROUNDING = 1e-9
 LOGS = ("log_lower", "log_upper", "log_baseline")  # of a ceiling
@@ -116,7 +115,7 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
     try:
         contradiction = next(contradictions(plain), None)
         audit = None if contradiction else _audit(plain)
-        if audit is not None and plain["conclusion"] is not None:  # files of the schema before have none
+        if audit is not None:
             contradiction = next(_contradicts_summary(audit, plain["summary"]), None)
             follows = _concluded(audit)  # its sentences may be worded otherwise, by another version
             # up to 0.2.0 the ceiling of the game alone limited a grade
@@ -199,24 +198,6 @@ def _name(hint: Any, name: str) -> Any:
     return hint[name] if isinstance(hint, type) and issubclass(hint, Enum) else hint(name)
 
 
-def _upgraded(plain: dict[str, Any]) -> dict[str, Any]:
-    """A file of the schema before as one of today's: candidates are named or not, whatever the threshold was."""
-    if plain["schema"] != BEFORE:
-        return plain
-    new = {**plain, "schema": SCHEMA, "groups": None, "labels_given": False, "conclusion": None}
-    if isinstance(plain.get("chance"), int | float) and isinstance(plain.get("findings"), list):
-        new["threshold"] = 0
-        new["findings"] = [_named_or_not(finding, plain.get("criterion")) for finding in plain["findings"]]
-    return new
-
-
-def _named_or_not(finding: Any, criterion: Any) -> Any:
-    errors = finding.get("errors", {}) if isinstance(finding, dict) else {}
-    if not isinstance(errors, dict) or not isinstance(errors.get(criterion), list):
-        return finding  # the schema refuses it
-    return {**finding, "rebuilt": [error == 0 for error in errors[criterion]]}
-
-
 def read_plain(path: Path) -> dict[str, Any]:
     """The JSON of an audit, or an error that says why this is none."""
     if not path.is_file():
@@ -228,7 +209,6 @@ def read_plain(path: Path) -> dict[str, Any]:
         raise ValueError(f"Audit.from_json: {path} is no JSON {cause}") from None
     if not isinstance(plain, dict) or plain.get("format", FORMAT) != FORMAT or "schema" not in plain:
         raise ValueError(f"Audit.from_json: {path} is JSON, but not an audit: expected what Audit.to_json writes.")
-    plain = _upgraded(plain)
     if plain["schema"] != SCHEMA:
         raise ValueError(
             f"Audit.from_json: {path} has schema {plain['schema']!r:.20}, this lostwax reads schema {SCHEMA}. "

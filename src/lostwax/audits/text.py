@@ -15,6 +15,7 @@ import numpy as np
 from lostwax.audits.decision import decide
 from lostwax.audits.saved import to_plain
 from lostwax.metrics import ByClass, Null
+from lostwax.numerals import side_by_side
 
 if TYPE_CHECKING:
     from lostwax.audits.audit import Audit
@@ -113,13 +114,12 @@ def cut_to_fit(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     while sum(widths) + 2 * len(widths) - 2 > width and widths != least:
         widest = max((place for place in range(len(widths)) if widths[place] > least[place]), key=widths.__getitem__)
         widths[widest] -= 1
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for row in rows:
         cells = zip(row, widths, strict=True)
         folded = [wrap(cell, wide, break_long_words=False, break_on_hyphens=False) or [""] for cell, wide in cells]
-        for parts in zip_longest(*folded, fillvalue=""):
-            lines.append("  ".join(part.ljust(wide) for part, wide in zip(parts, widths, strict=True)).rstrip())
-    return lines
+        lines += zip_longest(*folded, fillvalue="")
+    return side_by_side(lines, widths)
 
 
 def least_widths(rows: Sequence[Sequence[str]]) -> list[int]:

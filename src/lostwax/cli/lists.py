@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from lostwax.numerals import side_by_side
+
 if TYPE_CHECKING:
     from lostwax.games import Attack, Knowledge, Records, Threat, Trainer
 
@@ -162,19 +164,17 @@ def _matrix(title: str, rows: Mapping[str, Attack], columns: Mapping[str, list[K
     marks: dict[str | None, str] = {None: "yes", **{why: f"[{number}]" for number, why in enumerate(reasons, 1)}}
     cells = [[marks[why] for why in found[names[0]]] for names in alike.values()]
     titles = [",\n".join(names) for names in alike.values()]
-    lines = _side_by_side(titles, rows, cells)
+    lines = _table(titles, rows, cells)
     if max(map(len, lines)) > _width():
-        lines = _side_by_side([name.replace("(", "\n(") for name in titles], rows, cells)
+        lines = _table([name.replace("(", "\n(") for name in titles], rows, cells)
     notes = [_wrapped(f"{', '.join(attacks_by[why])}: {why}", f"[{number}] ") for number, why in enumerate(reasons, 1)]
     return "\n".join([title, *lines, "", *notes])
 
 
-def _side_by_side(titles: list[str], rows: Iterable[str], cells: list[list[str]]) -> list[str]:
+def _table(titles: list[str], rows: Iterable[str], cells: list[list[str]]) -> list[str]:
     """The lines of a table: titles of one or more lines, and a name before each row."""
     head = zip_longest(*(title.split("\n") for title in titles), fillvalue="")
-    table = [*(("", *line) for line in head), *zip(rows, *cells, strict=True)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return side_by_side([*(("", *line) for line in head), *zip(rows, *cells, strict=True)])
 
 
 def _wrapped(text: str, mark: str) -> str:

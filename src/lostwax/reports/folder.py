@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -108,7 +107,6 @@ def _text(value: str) -> str:
 PAGE, NUMBERS, TABLE, RECORDS, FIGURES = "report.html", "audit.json", "records.csv", "records.safetensors", "figures"
 DRAWINGS = ("errors", "roc", "ceiling", "neurons_best", "neurons_median", "neurons_worst", "rebuilt")
 OURS = (PAGE, NUMBERS, TABLE, RECORDS, *(f"{FIGURES}/{name}.png" for name in DRAWINGS))
-OLD_DRAFT = re.compile(rf"({'|'.join(map(re.escape, OURS))})(\.\d+)?\.part|{FIGURES}/rebuilt\.part\.png")  # of 0.1
 MARK = b"lostwax audit"  # near the start of audit.json
 
 
@@ -150,7 +148,10 @@ def write(
     audit = with_fields(audit, fields or {}, policy, () if compared is None else compared.measured())
     contents = _contents(audit, records=records and has_records(audit))  # errors come before anything is written
     files.make_folder("report", target / FIGURES)
-    _sweep(target)
+    if remaining := [*files.sweep(target), *files.sweep(target / FIGURES)]:  # of killed processes
+        raise PermissionError(
+            f"report: {remaining[0]}, left by an earlier run, may hold records and cannot be deleted. Delete it."
+        )
     with ExitStack() as drafts:
         whole: dict[str, files.Draft] = {}
         errors: list[OSError] = []
@@ -238,7 +239,9 @@ def check_folder(folder: str | Path) -> None:
         raise PermissionError(f"report: folder={target} is not writable. Name a folder that you own.")
     if not target.is_dir() or not (found := _files(target)):
         return
-    others = sorted(name for name in found if name not in OURS or not _is_regular(target / name))
+    others = sorted(
+        name for name in found if name not in OURS or (target / name).is_symlink() or not (target / name).is_file()
+    )
     if not others and not _is_audit(target / NUMBERS):
         others = sorted(found)
     if others:
@@ -253,28 +256,7 @@ def _files(folder: Path) -> list[str]:
     inside, figures = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}, folder / FIGURES
     if figures.is_dir() and not figures.is_symlink():
         del inside[FIGURES]
-    return [name for name, path in inside.items() if not _is_leftover(name, path)]
-
-
-def _is_regular(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
-
-
-def _is_leftover(name: str, path: Path) -> bool:
-    return files.is_leftover(path) or (OLD_DRAFT.fullmatch(name) is not None and _is_regular(path))
-
-
-def _sweep(target: Path) -> None:
-    """Delete temporary files of killed processes: they may hold records."""
-    remaining = [*files.sweep(target), *files.sweep(target / FIGURES)]
-    if remaining:
-        raise PermissionError(
-            f"report: {remaining[0]}, left by an earlier run, may hold records and cannot be deleted. Delete it."
-        )
-    for folder in (target, target / FIGURES):
-        for path in folder.iterdir():
-            if _is_leftover(path.relative_to(target).as_posix(), path) and not files.is_leftover(path):
-                files.remove("report", path)
+    return [name for name, path in inside.items() if not files.is_leftover(path)]
 
 
 def _is_audit(path: Path) -> bool:
