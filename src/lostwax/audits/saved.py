@@ -38,6 +38,11 @@ LOGS = ("log_lower", "log_upper", "log_baseline")  # of a ceiling
 Number = float | str  # JSON has no infinity: "inf", "-inf" and "nan" stand for themselves
 
 
+def as_json(audit: Audit) -> str:
+    """What `Audit.to_json` writes."""
+    return json.dumps(to_plain(audit), indent=1, allow_nan=False) + "\n"
+
+
 def to_plain(audit: Audit) -> dict[str, Any]:
     """What `audit.json` holds; it keeps to the schema, or this is a bug."""
     values = {
@@ -301,16 +306,16 @@ def _in_finding(finding: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterato
     if max(luck["rebuilt"], luck["nearer"], luck["games"]) > min(luck["games"], games):
         yield "luck has more games than there are"
     pairs = {name: luck[f"{name}_pairs"] for name in ("rebuilt", "nearer") if luck.get(f"{name}_pairs") is not None}
-    if any(own[0] > luck[name] + 1 or sum(own) > luck["games"] for name, own in pairs.items()):
+    if any(pair[0] > luck[name] + 1 or sum(pair) > luck["games"] for name, pair in pairs.items()):
         yield "luck has more pairs than games"
 
 
 def _contradicts_summary(audit: Audit, stored: Mapping[str, Mapping[str, Number]]) -> Iterator[str]:
     """Where the summary says something else than the errors that it was made of."""
-    found = audit.summary()
-    if found.keys() != stored.keys():
+    summary = audit.summary()
+    if summary.keys() != stored.keys():
         yield "the summary has other lines than the audit"
-    for name, line in found.items():
+    for name, line in summary.items():
         numbers = {key: float(value) for key, value in stored[name].items()}
         if line.keys() != numbers.keys() or not np.allclose(
             [*line.values()], [numbers[key] for key in line], rtol=ROUNDING, atol=0, equal_nan=True
@@ -385,8 +390,8 @@ def _columns(plain: Mapping[str, Any]) -> list[tuple[str, Sequence[Any]]]:
 def _fits(plain: Mapping[str, Any], games: int) -> bool:
     """Is there a list per place, and a number per row in each?"""
     tables, rows = (plain["shares"], plain["standard_errors"]), len(plain["rows"])
-    whole = all(len(table) == len(plain["places"]) and {rows} == {len(row) for row in table} for table in tables)
-    return whole and max(plain["places"]) < games
+    complete = all(len(table) == len(plain["places"]) and {rows} == {len(row) for row in table} for table in tables)
+    return complete and max(plain["places"]) < games
 
 
 def _no_records(*games: int) -> Records:

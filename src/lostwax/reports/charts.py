@@ -53,16 +53,16 @@ class Chart(NamedTuple):
 
 def drawn(audit: Audit) -> dict[str, Chart]:
     """All figures that apply to this audit, by name."""
-    found = {}
+    charts = {}
     if audit.chance is None:
-        found["errors"] = draw_errors(audit)
+        charts["errors"] = draw_errors(audit)
     if audit.findings[0].null_errors:
-        found["roc"] = draw_roc(audit)
+        charts["roc"] = draw_roc(audit)
     if audit.ceiling is not None:
-        found["ceiling"] = draw_ceiling(audit)
-    if (held := audit.findings[0].neurons) is not None:
-        found |= {name: draw_neurons(audit, index) for name, index in zip(NEURONS, held.places, strict=True)}
-    return found
+        charts["ceiling"] = draw_ceiling(audit)
+    if (neurons := audit.findings[0].neurons) is not None:
+        charts |= {name: draw_neurons(audit, index) for name, index in zip(NEURONS, neurons.places, strict=True)}
+    return charts
 
 
 def draw_errors(audit: Audit) -> Chart:
@@ -118,10 +118,10 @@ def draw_roc(audit: Audit) -> Chart:
             x, y = np.maximum(curve.fpr[1:], least), np.maximum(curve.tpr[1:], least)
             label = f"the attack, against {null}" if len(nulls) > 1 else "the attack"
             axes.plot(x, y, color=COLOURS["accent"], linewidth=2, linestyle=dashes, drawstyle="steps-post", label=label)
-        for one in rates(audit):
-            rate, low = max(one.rate, least), max(one.low, least)
-            ends, ink = [[rate - low], [max(0.0, one.high - rate)]], COLOURS["ink"]
-            axes.errorbar(one.fpr, rate, yerr=ends, fmt="o", color=ink, markersize=5, linewidth=1.2, capsize=4)
+        for point in rates(audit):
+            rate, low = max(point.rate, least), max(point.low, least)
+            ends, ink = [[rate - low], [max(0.0, point.high - rate)]], COLOURS["ink"]
+            axes.errorbar(point.fpr, rate, yerr=ends, fmt="o", color=ink, markersize=5, linewidth=1.2, capsize=4)
         axes.set(xscale="log", yscale="log", xlim=(least, 1.1), ylim=(least, 1.4))
         axes.set_xlabel("false-positive rate (found by chance)")
         axes.set_ylabel("true-positive rate (found by the attack)")
@@ -131,7 +131,7 @@ def draw_roc(audit: Audit) -> Chart:
             axis.set_ticks([], minor=True)
         axes.legend(frameon=False, loc="lower right", labelcolor=COLOURS["ink"])
         figure.tight_layout(pad=0.6)
-    return Chart(figure, "; ".join(str(one) for one in rates(audit)) or "ROC curve")
+    return Chart(figure, "; ".join(str(point) for point in rates(audit)) or "ROC curve")
 
 
 def draw_ceiling(audit: Audit) -> Chart:
@@ -162,22 +162,22 @@ def draw_ceiling(audit: Audit) -> Chart:
 
 def draw_comparison(audits: Sequence[Compared]) -> Chart:
     """Success with its interval, ceiling and accuracy, one place on the x axis per audit."""
-    places, wanted = np.arange(len(audits)), max(len(one.name) for one in audits)
+    places, wanted = np.arange(len(audits)), max(len(audit.name) for audit in audits)
     with style():
         figure, axes = blank(WIDTH, 340)
-        success = np.array([one.success for one in audits])
-        ends = [[one.success - one.low for one in audits], [one.high - one.success for one in audits]]
+        success = np.array([audit.success for audit in audits])
+        ends = [[audit.success - audit.low for audit in audits], [audit.high - audit.success for audit in audits]]
         axes.errorbar(
             places, success, yerr=ends, fmt="o-", color=COLOURS["accent"], capsize=5, linewidth=1.6, label="success"
         )
-        if any(one.nearer is not None for one in audits):
-            nearer = [math.nan if one.nearer is None else one.nearer for one in audits]
+        if any(audit.nearer is not None for audit in audits):
+            nearer = [math.nan if audit.nearer is None else audit.nearer for audit in audits]
             look: Any = {"color": COLOURS["accent"], "markerfacecolor": COLOURS["paper"], "linewidth": 1}
             axes.plot(places, nearer, "o:", **look, label="closer than every baseline")
-        if any(one.accuracy is not None for one in audits):
-            accuracy = [math.nan if one.accuracy is None else one.accuracy for one in audits]
+        if any(audit.accuracy is not None for audit in audits):
+            accuracy = [math.nan if audit.accuracy is None else audit.accuracy for audit in audits]
             axes.plot(places, accuracy, "s--", color=COLOURS["ink"], linewidth=1.4, label="accuracy")
-        ceilings = [(place, one.ceiling) for place, one in enumerate(audits) if one.ceiling is not None]
+        ceilings = [(place, audit.ceiling) for place, audit in enumerate(audits) if audit.ceiling is not None]
         if ceilings:
             axes.hlines(
                 [high for _, high in ceilings],
@@ -188,13 +188,15 @@ def draw_comparison(audits: Sequence[Compared]) -> Chart:
                 label="ceiling for any attack",
             )
         axes.set(ylim=(-0.03, 1.05), xlim=(-0.5, len(audits) - 0.5))
-        shown = [fill(shorten(one.name, 2 * LONGEST, placeholder="…"), max(8, 110 // len(audits))) for one in audits]
+        shown = [
+            fill(shorten(audit.name, 2 * LONGEST, placeholder="…"), max(8, 110 // len(audits))) for audit in audits
+        ]
         axes.set_xticks(places, labels=shown, fontsize=11 if wanted * len(audits) < 100 else 9)
         axes.yaxis.set_major_formatter(lambda value, _: percent(round(value, 6)))
         axes.set_ylabel("share")
         axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, fontsize=11, borderaxespad=0)
         figure.tight_layout(pad=0.6)
-    return Chart(figure, "; ".join(f"{one.name}: success {one.success_in_words()}" for one in audits))
+    return Chart(figure, "; ".join(f"{audit.name}: success {audit.success_in_words()}" for audit in audits))
 
 
 def as_svg(chart: Chart, name: str) -> str:
@@ -293,19 +295,19 @@ class Cell(NamedTuple):
 
 def cells(audit: Audit, index: int) -> list[Cell]:
     """All neurons, for a game that Mnemonist explained."""
-    held = audit.findings[0].neurons
-    if held is None or index not in held.places:
-        explained = "none" if held is None else ", ".join(map(str, held.places))
+    neurons = audit.findings[0].neurons
+    if neurons is None or index not in neurons.places:
+        explained = "none" if neurons is None else ", ".join(map(str, neurons.places))
         raise ValueError(f"draw_neurons: expected one of the games with neurons ({explained}), got index={index}.")
-    at = held.places.index(index)
-    numbers = zip(held.rows, held.shares[at].tolist(), held.standard_errors[at].tolist(), strict=True)
+    at = neurons.places.index(index)
+    numbers = zip(neurons.rows, neurons.shares[at].tolist(), neurons.standard_errors[at].tolist(), strict=True)
     return [Cell(row.module, row.number, share, abs(share) > CLEAR * error) for row, share, error in numbers]
 
 
 def draw_neurons(audit: Audit, index: int) -> Chart:
     """The neurons that hold the record of the game at this index of the audit's list."""
-    found = cells(audit, index)
-    layers = [list(layer) for _, layer in groupby(found, key=lambda cell: cell.module)]
+    neurons = cells(audit, index)
+    layers = [list(layer) for _, layer in groupby(neurons, key=lambda cell: cell.module)]
     numbered = all(len(layer) <= COLUMN for layer in layers)
     width, height = CELL if numbered else SMALL
     widths = [max(-(-len(layer) // COLUMN) * width, NARROWEST) + GAP for layer in layers]
@@ -328,17 +330,17 @@ def draw_neurons(audit: Audit, index: int) -> Chart:
                 if numbered:
                     axes.text(x - 5, y + height / 2, str(cell.number), ha="right", va="center", color=muted, fontsize=9)
         _draw_boxes(axes, boxes, (width - 2, height - 2), numbered=numbered)
-    return Chart(figure, in_words(found))
+    return Chart(figure, in_words(neurons))
 
 
-def in_words(found: list[Cell]) -> str:
+def in_words(neurons: list[Cell]) -> str:
     """Alt text: the neurons that hold most."""
-    holding = sorted((cell for cell in found if cell.clear and cell.share > 0), key=lambda cell: -cell.share)
+    holding = sorted((cell for cell in neurons if cell.clear and cell.share > 0), key=lambda cell: -cell.share)
     if not holding:
-        return f"None of {len(found)} neurons holds this record."
+        return f"None of {len(neurons)} neurons holds this record."
     most = ", ".join(f"neuron {cell.number} of layer “{cell.module}” {percent(cell.share)}" for cell in holding[:NAMED])
     others = f", and {len(holding) - NAMED} more" if len(holding) > NAMED else ""
-    return f"{len(holding)} of {len(found)} neurons hold this record: {most}{others}."
+    return f"{len(holding)} of {len(neurons)} neurons hold this record: {most}{others}."
 
 
 Boxes = list[tuple[Cell, float, float]]  # cells and their positions x, y

@@ -153,7 +153,7 @@ def write(
             f"report: {remaining[0]}, left by an earlier run, may hold records and cannot be deleted. Delete it."
         )
     with ExitStack() as drafts:
-        whole: dict[str, files.Draft] = {}
+        written: dict[str, files.Draft] = {}
         errors: list[OSError] = []
         for name, (content, private) in contents.items():
             try:
@@ -161,22 +161,22 @@ def write(
             except OSError as error:
                 errors.append(error)
             else:
-                whole[name] = drafts.enter_context(draft)
-        if NUMBERS in whole:
+                written[name] = drafts.enter_context(draft)
+        if NUMBERS in written:
             same = (target / NUMBERS).is_file() and (target / NUMBERS).read_bytes() == contents[NUMBERS].content
             for name in OURS:  # delete those of another audit: a folder never mixes two audits
-                if name != NUMBERS and not (same and name in whole):
+                if name != NUMBERS and not (same and name in written):
                     files.remove("report", target / name)
-            for draft in whole.values():
+            for draft in written.values():
                 draft.publish()
         if errors:
-            raise _incomplete(errors, [name for name in contents if name not in whole], target)
+            raise _incomplete(errors, [name for name in contents if name not in written], target)
     return target / PAGE
 
 
 def _contents(audit: Audit, *, records: bool) -> dict[str, _File]:
     """Every file of the report by name, audit.json first and the page last."""
-    from lostwax.audits.text import as_json
+    from lostwax.audits.saved import as_json
     from lostwax.reports.charts import as_png, drawn
     from lostwax.reports.figures import rebuilt_picture
     from lostwax.reports.gallery import are_pictures, rows
@@ -199,11 +199,11 @@ def _incomplete(errors: list[OSError], missing: list[str], target: Path) -> OSEr
     """One error for all files that could not be written."""
     cause = errors[0].__cause__
     why = files.why(cause if isinstance(cause, OSError) else errors[0])
-    rest = "Nothing else was changed" if NUMBERS in missing else "The other files of the report were written"
+    others = "Nothing else was changed" if NUMBERS in missing else "The other files of the report were written"
     return files.failed(
         errors[0],
-        f"report: {', '.join(str(target / name) for name in missing)} could not be written ({why}). {rest}. Free some "
-        "space, get write permission or name another folder, and write the report again.",
+        f"report: {', '.join(str(target / name) for name in missing)} could not be written ({why}). {others}. Free "
+        "some space, get write permission or name another folder, and write the report again.",
     )
 
 
@@ -237,13 +237,13 @@ def check_folder(folder: str | Path) -> None:
         raise NotADirectoryError(f"report: folder={target} {why}. Name another folder.")
     if not os.access(nearest, os.W_OK):
         raise PermissionError(f"report: folder={target} is not writable. Name a folder that you own.")
-    if not target.is_dir() or not (found := _files(target)):
+    if not target.is_dir() or not (names := _files(target)):
         return
     others = sorted(
-        name for name in found if name not in OURS or (target / name).is_symlink() or not (target / name).is_file()
+        name for name in names if name not in OURS or (target / name).is_symlink() or not (target / name).is_file()
     )
     if not others and not _is_audit(target / NUMBERS):
-        others = sorted(found)
+        others = sorted(names)
     if others:
         raise FileExistsError(
             f"report: folder={target} holds {others[0]!r}, which is not part of a lostwax report. Nothing was written. "
@@ -294,13 +294,13 @@ def _with_records(audit: Audit, path: Path) -> Audit:
         )
 
     def with_records(number: int, finding: Finding) -> Finding:
-        x, y, kept = tensors[f"{number}.x"], tensors[f"{number}.y"], tensors.get(f"{number}.kept")
+        x, y, known = tensors[f"{number}.x"], tensors[f"{number}.y"], tensors.get(f"{number}.kept")
         finding = replace(finding, guess=replace(finding.guess, records=Records(x, y)))
-        if finding.cells is None or kept is None:
+        if finding.cells is None or known is None:
             return finding
         has_limits = f"{number}.low" in tensors
         limits = Limits(*(tensors[f"{number}.{name}"] for name in Limits._fields)) if has_limits else None
-        return replace(finding, cells=finding.cells._replace(each=TableCells(x[:, 0], kept, limits)))
+        return replace(finding, cells=finding.cells._replace(each=TableCells(x[:, 0], known, limits)))
 
     return replace(
         audit,

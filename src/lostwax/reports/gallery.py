@@ -69,11 +69,11 @@ def rows(audit: Audit) -> tuple[GalleryRow, ...]:
     """Examples of the audit's first line, then some of the line that rebuilds most, if that is another."""
     released = audit.findings[0]
     better = max(audit.findings, key=lambda finding: int(finding.rebuilt.sum()))
-    found = [_row(audit, released, name, games) for name, games in _examples(audit).items()]
+    gallery = [_row(audit, released, name, games) for name, games in _examples(audit).items()]
     if better.rebuilt.sum() > released.rebuilt.sum():
         first = next(iter(_examples(audit).values()))
-        found.append(_row(audit, better, f"the first row again, from the model {better.name}", first))
-    return tuple(found)
+        gallery.append(_row(audit, better, f"the first row again, from the model {better.name}", first))
+    return tuple(gallery)
 
 
 def _examples(audit: Audit) -> dict[str, list[int]]:
@@ -125,13 +125,13 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
     """The record and the finding's reconstruction of the game at this index of the audit's list."""
     truth = audit.truth.x[index].double().cpu().numpy()
     guess = finding.guess.records.x[index, 0].double().cpu().reshape(truth.shape).numpy()
-    pictured, one = are_pictures(audit), slice(index, index + 1)
+    pictured, only = are_pictures(audit), slice(index, index + 1)
     shown: list[int] = []
     if not pictured:  # of a wide table the columns that are not zero: the words of a text
-        filled = np.flatnonzero((truth.ravel() != 0) | (guess.ravel() != 0)).tolist()
-        shown = list(range(truth.size)) if truth.size <= NUMBERS or len(filled) > truth.size / 2 else filled
-    ours = [] if pictured else cells(audit, audit.truth.x[one])[0]
-    theirs = [] if pictured else cells(audit, finding.guess.records.x[one, 0])[0]
+        nonzero = np.flatnonzero((truth.ravel() != 0) | (guess.ravel() != 0)).tolist()
+        shown = list(range(truth.size)) if truth.size <= NUMBERS or len(nonzero) > truth.size / 2 else nonzero
+    ours = [] if pictured else cells(audit, audit.truth.x[only])[0]
+    theirs = [] if pictured else cells(audit, finding.guess.records.x[only, 0])[0]
     known = None if pictured else known_cells(audit, finding, index)
     names = () if pictured else table_columns(audit).names
     return Pair(
@@ -139,8 +139,8 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
         position=index,
         error=float(finding.errors[audit.criterion][index]),
         rebuilt=bool(finding.rebuilt[index]),
-        label=labels(audit, audit.truth.y[one])[0],
-        guessed_label=labels(audit, finding.guess.records.y[one, 0])[0],
+        label=labels(audit, audit.truth.y[only])[0],
+        guessed_label=labels(audit, finding.guess.records.y[only, 0])[0],
         pictures=(_data_uri(truth, truth), _data_uri(guess, truth)) if pictured else None,
         cells=tuple(
             ShownCell(names[place], ours[place], theirs[place], None if known is None else known[place])
@@ -229,8 +229,8 @@ def _come_back(audit: Audit, finding: Finding, places: list[int]) -> NDArray[np.
 
 def _listed(names: tuple[str, ...], back: NDArray[np.bool_]) -> str:
     """all 10; age, sex and 3 more; none."""
-    found = [names[place] for place in np.flatnonzero(back)]
-    if len(found) in (0, len(names)):
-        return f"all {len(names)}" if found and len(names) > FEW_COLUMNS else ", ".join(found) or "none exactly"
-    more = len(found) - NAMED_COLUMNS
-    return ", ".join(found[:NAMED_COLUMNS]) + (f" and {more} more" if more > 0 else "")
+    come_back = [names[place] for place in np.flatnonzero(back)]
+    if len(come_back) in (0, len(names)):
+        return f"all {len(names)}" if come_back and len(names) > FEW_COLUMNS else ", ".join(come_back) or "none exactly"
+    more = len(come_back) - NAMED_COLUMNS
+    return ", ".join(come_back[:NAMED_COLUMNS]) + (f" and {more} more" if more > 0 else "")

@@ -58,7 +58,9 @@ def protection(audit: Audit) -> Protection:
 @cache  # epsilon takes a third of a second
 def _plans(baseline: float, steps: int) -> tuple[tuple[float, Plan], ...]:
     targets = [baseline + advantage * (1 - baseline) for advantage in ADVANTAGES]
-    return tuple((one, calibrate(max_success=one, baseline=baseline, steps=steps, delta=DELTA)) for one in targets)
+    return tuple(
+        (success, calibrate(max_success=success, baseline=baseline, steps=steps, delta=DELTA)) for success in targets
+    )
 
 
 class PageLine(NamedTuple):
@@ -84,7 +86,7 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
     breaches = None if policy is None else policy.breaches(audit)
     page = template.render(
         audit=audit,
-        answer=answer(audit, None if breaches is None else [str(one) for one in breaches], measured_of(audit)),
+        answer=answer(audit, None if breaches is None else [str(breach) for breach in breaches], measured_of(audit)),
         attacker=attacker(audit),
         risky=most_at_risk(audit, records=records),
         fields=texts,
@@ -216,10 +218,10 @@ def _share(share: float, audit: Audit) -> str:
 
 def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
     """A nested mapping as a flat list: ("versions, torch", value)."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for name, value in values.items():
-        found += _flat(value, f"{above}{name}, ") if isinstance(value, Mapping) else [(f"{above}{name}", str(value))]
-    return found
+        pairs += _flat(value, f"{above}{name}, ") if isinstance(value, Mapping) else [(f"{above}{name}", str(value))]
+    return pairs
 
 
 def _recipe(audit: Audit) -> str:
@@ -251,7 +253,9 @@ def _templates() -> Environment:
     templates = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    templates.filters |= {one.__name__: one for one in (number, at_most, round_up, percent, count, interval)}
+    templates.filters |= {
+        function.__name__: function for function in (number, at_most, round_up, percent, count, interval)
+    }
     return templates
 
 
@@ -311,5 +315,5 @@ def with_glossary(page: str) -> str:
 def used(page: str) -> list[tuple[str, str]]:
     """The words that occur in the text of the page, in alphabetical order, with their meanings."""
     text = re.sub(r"<(style|script|svg)\b.*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
-    found = [entry for pattern, entry in WORDS.items() if re.search(pattern, text, re.IGNORECASE)]
-    return sorted(found, key=lambda entry: entry[0].lower())
+    entries = [entry for pattern, entry in WORDS.items() if re.search(pattern, text, re.IGNORECASE)]
+    return sorted(entries, key=lambda entry: entry[0].lower())
