@@ -3,11 +3,12 @@
     python benchmarks/membership.py [--seed 200] [--repeats 5] [--parts peers candidates noise]
 
 peers: 64 reference models and 16 victims, each trained on a random half of 400 records, for tables (breast cancer, as
-an MLP and a forest of scikit-learn) and digits (MLP, CNN); five times with other records and models; and the game of the informed adversary, 64 reference models
-and 60 victims, each trained on 100 known records and one of 60 others. Every tool scores the same victims by the same
-reference models, from their probabilities. SACRO-ML and LeakPro run in environments of their own, `.venv-sacroml` (pip
-install sacroml) and `.venv-leakpro` (pip install of its repository); one that is not there is left out. A peer's number
-is that of its best setting for that task. Intervals are over victims.
+an MLP and a forest of scikit-learn) and digits (MLP, CNN); and the game of the informed adversary, 64 reference models
+and 60 victims, each trained on 100 known records and one of 60 others; all five times, with other records and models.
+Every tool scores the same victims by the same reference models, from their probabilities. SACRO-ML and LeakPro run in
+environments of their own, `.venv-sacroml` (pip install sacroml) and `.venv-leakpro` (pip install of its repository);
+one that is not there is left out. A peer's number is that of its best setting for that task. Intervals are over
+victims.
 candidates: an overfitted MLP and CNN on digits, whose starts and batch orders are private; 100 known records, ten
 candidates, 60 games. Goal: 60 % and 50 % named with at most 64 reference models. `Refit` trains once with every
 candidate of every game.
