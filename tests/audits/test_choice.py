@@ -124,7 +124,7 @@ def test_candidates_are_named_by_the_stronger_attack_first(parts):
     room = (lw.attacks.NearestCandidate(lw.RecoNN()), lw.attacks.NearestCandidate(lw.Newton()), lw.attacks.Refit())
     _, order = instead(room)(knowledge(parts, candidates=2))
     assert order == ["Refit", "NearestCandidate", "NearestCandidate"]
-    ranks = [attack.strength for attack in room]
+    ranks = [attack.facts().strength for attack in room]
     assert ranks == sorted(ranks)
 
 

@@ -6,25 +6,26 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields, expect
-from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
+from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
+from lostwax.games.running import accepted
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowReading, Span
 from lostwax.learning.saving import Calibration, SavedFolder, check_same
 from lostwax.learning.shadow_tables import (
-    ENGINES,
     MIN_SHADOWS,
     ShadowTable,
-    accepted,
     adversary_seed,
+    by_linear_response,
     features_seen,
     notes_on,
     seen_and_given,
@@ -222,9 +223,6 @@ class RecoNN:
     trained but computed by the linear response of training.
     """
 
-    strength: ClassVar[int] = 20
-    reads_weights: ClassVar[bool] = True  # one prepared reconstructor answers any model at once, a masked one too
-
     shadows: int | None = None
     decoder: Decoder | RowReading = field(default_factory=MLPDecoder)
     augment: Augment | None = None
@@ -249,24 +247,26 @@ class RecoNN:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        if (sentence := shadow_objection(self, knowledge)) is not None:
-            return sentence
-        refusal, prior, decoder = "RecoNN is not applicable: ", knowledge.prior, self.decoder
+        if (reason := shadow_objection(self, knowledge)) is not None:
+            return reason
+        prior, decoder = knowledge.prior, self.decoder
         if isinstance(decoder, RowReading):
-            if (sentence := rows_objection(knowledge.net, knowledge.access)) is not None:
-                return refusal + sentence
+            if (reason := rows_objection(knowledge.net, knowledge.access)) is not None:
+                return reason
             if self.engine is not None:
-                return refusal + "its decoder reads single weights, which linear response does not give."
+                return "its decoder reads single weights, which linear response does not give."
             decoder = decoder.picture
         try:
             with torch.device("meta"):  # for its error message: no memory, no draws
                 decoder.build(1, tuple(prior.x.shape[1:]))
         except ValueError as error:
-            return refusal + str(error)
-        for term in self.terms:
-            if (sentence := term.objection(prior.x)) is not None:
-                return refusal + sentence
-        return None
+            return str(error)
+        return next((reason for term in self.terms if (reason := term.objection(prior.x)) is not None), None)
+
+    def facts(self) -> AttackFacts:
+        """After KernelRidge, which has nothing to tune."""
+        cheaper = partial(by_linear_response, self)
+        return AttackFacts(strength=20, reads_weights=True, device=self.device, cheaper=cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and steps of the decoder's training, of which a few are timed if the rate was measured."""
@@ -276,11 +276,6 @@ class RecoNN:
         step = self._step_seconds(knowledge, features) if rate.training else 0.0
         decoders = self.decoder_parameters(knowledge, features) * (OF_DECODER + self.members - 1)
         return Cost(of_shadows.seconds + steps * step, of_shadows.bytes + float(size * decoders))
-
-    def cheaper(self, knowledge: Knowledge) -> tuple[RecoNN, ...]:
-        """The same by linear response, where that is possible, the dearest form first."""
-        forms = [replace(self, engine=engine) for engine in (() if self.engine else ENGINES)]
-        return tuple(form for form in forms if form.objection(knowledge) is None)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Trained:
         """Train the shadow models and the decoder. Victims trained with the same seed share no draw."""

@@ -21,6 +21,7 @@ from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring, targets_right
 from lostwax.games import Guess, Hints, Records
 from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
+from lostwax.games.running import attack_name
 from lostwax.metrics import NearestKnown, Null
 from lostwax.seeds import generator
 
@@ -47,12 +48,6 @@ class Answer(NamedTuple):
     def name(self) -> str:
         """What the attack is called."""
         return attack_name(self.attack)
-
-
-def attack_name(attack: object) -> str:
-    """Its type, and in brackets that of the attack inside."""
-    inside = getattr(attack, "attack", None)
-    return type(attack).__name__ + (f"({attack_name(inside)})" if inside is not None else "")
 
 
 def check_shape(judge: Judge, answer: Answer, secrets: Records) -> None:

@@ -78,7 +78,7 @@ def audit_model(
     trainer = trainer if own else as_descent(trainer)
     check_tokens(model, data)
     table = torch_linear.read_table(data, torch_linear.taken_by(model) if own else trainer.computes_in(model))
-    trainer, (table,) = as_targets(trainer, table)
+    trainer, (table,) = as_targets(trainer, model, table)
     check_games(settings.games, len(table), "the records of the training set")
     attack = options["attack"]
     if isinstance(attack, list | tuple) and not hasattr(attack, "prepare"):

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from lostwax.audits.audit import Audit, Finding
-from lostwax.audits.judging import Answer, Judging, attack_name
+from lostwax.audits.judging import Answer, Judging
 from lostwax.games import Attack, Records
+from lostwax.games.running import attack_name
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint, machine, versions
 

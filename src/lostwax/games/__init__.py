@@ -1,7 +1,18 @@
 """The nouns, the protocols and the games: what is dealt, released, known and guessed."""
 
 from lostwax.games.cells import Columns, Kept, TableCells
-from lostwax.games.facts import AccessFacts, Facts, HintFacts, LossFacts, Mechanism, ThreatFacts, TrainerFacts
+from lostwax.games.facts import (
+    AccessFacts,
+    AttackFacts,
+    DefenceFacts,
+    Facts,
+    HintFacts,
+    LossFacts,
+    Mechanism,
+    MetricFacts,
+    ThreatFacts,
+    TrainerFacts,
+)
 from lostwax.games.fitted import Extremes, Fitted, Part, Present, ReleasedTable, RowSample, Stationary, Stored, Sums
 from lostwax.games.informed import Informed, Table
 from lostwax.games.nouns import Cohort, Guess, Hints, Knowledge, Release, Step
@@ -9,7 +20,8 @@ from lostwax.games.protocols import Access, Attack, Loss, Metric, Reconstructor,
 from lostwax.games.records import Records
 from lostwax.games.weak import Weak
 
-__all__ = ["AccessFacts", "Facts", "HintFacts", "LossFacts", "Mechanism", "ThreatFacts", "TrainerFacts"]
+__all__ = ["AccessFacts", "AttackFacts", "DefenceFacts", "Facts", "HintFacts", "LossFacts", "Mechanism"]
+__all__ += ["MetricFacts", "ThreatFacts", "TrainerFacts"]
 __all__ += ["Columns", "Extremes", "Fitted", "Informed", "Kept", "Part", "Present", "ReleasedTable", "TableCells"]
 __all__ += ["RowSample", "Stationary", "Stored", "Sums", "Table", "Weak"]
 __all__ += ["Cohort", "Guess", "Hints", "Knowledge", "Records", "Release", "Step"]
