@@ -146,6 +146,7 @@ class Defended:
             first_rounds=None,
             settled=None,
             where_it_tells=None,
+            with_tile=None,
             with_labels=None,
         )
 

@@ -17,8 +17,8 @@ import torch
 
 from lostwax import attacks
 from lostwax.attacks import NearestCandidate
-from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.play import Played
+from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import Attack, Knowledge
 from lostwax.games.facts import attack_facts
 from lostwax.games.judges import judge_of

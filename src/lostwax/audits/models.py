@@ -22,13 +22,13 @@ from lostwax.adapters.slips import check_data
 from lostwax.adapters.wrappers import unwrapped
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
-from lostwax.audits.clock import Clock, in_words
 from lostwax.audits.fitted import LARGE, SAMPLED_GAMES
 from lostwax.audits.play import Settings
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import audit_table
 from lostwax.audits.whole_tables import audit_whole_table
+from lostwax.clock import Clock, in_words
 from lostwax.games import Access, Fitted, Records, ReleasedTable
 from lostwax.games.facts import trainer_facts
 from lostwax.grades import Grade

@@ -31,12 +31,12 @@ from lostwax.audits.checks import (
     widened,
 )
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
-from lostwax.audits.clock import Clock, TimeUp
 from lostwax.audits.judging import Answer, Dealt, needs_swapped, swapped_games
 from lostwax.audits.membership import NOT_MEASURED, Asked, was_in_it
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Played, Settings, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
+from lostwax.clock import Clock, TimeUp
 from lostwax.defences import in_words, undefended
 from lostwax.games import Access, Attack, Cohort, Knowledge, Loss, Metric, Records, Release, Threat, Trainer
 from lostwax.games.facts import access_facts, states_facts, threat_facts, trainer_facts

@@ -17,7 +17,6 @@ from lostwax.audits import given
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
 from lostwax.audits.choice import available_bytes, in_bytes
-from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.conclusion import FEW
 from lostwax.audits.judging import Answer, Dealt, LeaveOneOut
 from lostwax.audits.membership import NOT_MEASURED, SHARE, Asked, was_in_it
@@ -25,6 +24,7 @@ from lostwax.audits.play import Settings, filled, play
 from lostwax.audits.procedure import MINUTES, trained_victims, victims_seed
 from lostwax.audits.retrained import Retrained, known_draws, retrained
 from lostwax.audits.scoring import Scoring
+from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import Attack, Cohort, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
 from lostwax.games.facts import attack_facts, trainer_facts
 from lostwax.games.judges import OneToOne

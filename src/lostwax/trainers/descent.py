@@ -142,6 +142,7 @@ class Descent(Stepwise, ABC):
             private_order=private_order,
             takes_tokens=self.takes_tokens,
             first_rounds=self.first_rounds,
+            with_tile=self.with_tile,
         )
 
     @final

@@ -194,7 +194,7 @@ class DPSGD(Stepwise):
         deterministic = not noisy and self.rate == 1 and not private_start
         mechanism = self.mechanism() if noisy else None
         stated = TrainerFacts(deterministic, private_start, False, self.steps, mechanism, self.publish_steps)
-        return stated._replace(loss=self.loss, first_rounds=self.first_rounds)
+        return stated._replace(loss=self.loss, first_rounds=self.first_rounds, with_tile=self.with_tile)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model per training set of the cohort."""

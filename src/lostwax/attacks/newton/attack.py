@@ -21,7 +21,7 @@ from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, Whole
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Attack, AttackFacts, Cohort, Knowledge, Records, Trainer
-from lostwax.games.facts import trainer_facts
+from lostwax.games.facts import states_facts, trainer_facts
 from lostwax.inits import trainable
 from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes
@@ -87,7 +87,7 @@ class Newton:
         known, secrets, given, _, access = knowledge.facts
         if not knowledge.prior.inputs.is_floating_point():
             return refusal + "it needs records of floating-point numbers. For token numbers use lw.attacks.Tokens."
-        if known is None and not hasattr(knowledge.threat, "facts"):
+        if known is None and not states_facts(knowledge.threat):
             return refusal + (
                 "it solves for the records that are missing, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Use threat=Informed(known), or Weak(size)."
