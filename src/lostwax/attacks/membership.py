@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Attack, AttackFacts, Guess, Hints, Knowledge, Metric, Reconstructor, Records, Release
+from lostwax.games import Attack, AttackFacts, Guess, Hints, Knowledge, Metric, Noted, Reconstructor, Records, Release
 from lostwax.games.facts import attack_facts, notes_of
 from lostwax.games.informed import InOrder
 from lostwax.games.running import accepted, objection_to
@@ -60,7 +60,7 @@ class _Nearest(NamedTuple):
     metric: Metric
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Noted, ...]:
         """Those of the attack inside."""
         return notes_of(self.reconstruct)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lostwax.attacks.kernel_ridge import KernelRidge
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Attack, AttackFacts, Cohort, Guess, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.games import Attack, AttackFacts, Cohort, Guess, Hints, Knowledge, Noted, Reconstructor, Records, Release
 from lostwax.games.facts import notes_of
 from lostwax.games.running import objection_to
 from lostwax.learning.coordinates import Coordinates, as_records, flat
@@ -98,7 +98,7 @@ class _Solver(NamedTuple):
     iterations: int
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Noted, ...]:
         """Those of the first attack."""
         return notes_of(self.first)
 

@@ -19,7 +19,7 @@ from lostwax.audits.cells import TargetRead
 from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapped, some_records
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring, targets_right
-from lostwax.games import Guess, Hints, Records
+from lostwax.games import Guess, Hints, Noted, Records
 from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
 from lostwax.games.running import attack_name
 from lostwax.metrics import NearestKnown, Null
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
     neurons: NeuronShares | None = None
     untrained: Guess | None = None  # its answer to Gaussian weights, where the judge asks for that null
     swapped: Guess | None = None  # its answer to other games' releases, where more is given than a class
-    notes: tuple[str, ...] = ()  # what the prepared attack says about itself
+    notes: tuple[Noted, ...] = ()  # what the prepared attack says about itself
 
     @property
     def name(self) -> str:

@@ -1,5 +1,6 @@
 """The nouns, the protocols and the games: what is dealt, released, known and guessed."""
 
+from lostwax.games.adversary import Adversary, Sees
 from lostwax.games.cells import Columns, Kept, TableCells
 from lostwax.games.facts import (
     AccessFacts,
@@ -15,6 +16,7 @@ from lostwax.games.facts import (
 )
 from lostwax.games.fitted import Extremes, Fitted, Part, Present, ReleasedTable, RowSample, Stationary, Stored, Sums
 from lostwax.games.informed import Informed, Table
+from lostwax.games.notes import Kind, Note, Noted
 from lostwax.games.nouns import Cohort, Guess, Hints, Knowledge, Release, Step
 from lostwax.games.protocols import Access, Attack, Loss, Metric, Reconstructor, Threat, Trainer
 from lostwax.games.records import Records
@@ -22,6 +24,7 @@ from lostwax.games.weak import Weak
 
 __all__ = ["AccessFacts", "AttackFacts", "DefenceFacts", "Facts", "HintFacts", "LossFacts", "Mechanism"]
 __all__ += ["MetricFacts", "ThreatFacts", "TrainerFacts"]
+__all__ += ["Adversary", "Kind", "Note", "Noted", "Sees"]
 __all__ += ["Columns", "Extremes", "Fitted", "Informed", "Kept", "Part", "Present", "ReleasedTable", "TableCells"]
 __all__ += ["RowSample", "Stationary", "Stored", "Sums", "Table", "Weak"]
 __all__ += ["Cohort", "Guess", "Hints", "Knowledge", "Records", "Release", "Step"]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from lostwax.games.fitted import Stationary
+    from lostwax.games.notes import Noted
     from lostwax.games.nouns import Cohort, Knowledge
     from lostwax.games.protocols import Attack, Loss, Trainer
     from lostwax.games.records import Records
@@ -186,6 +187,6 @@ def cost_of(attack: Any) -> Callable[..., Any] | None:
     return cost
 
 
-def notes_of(reconstruct: Any) -> tuple[str, ...]:
+def notes_of(reconstruct: Any) -> tuple[Noted, ...]:
     """What a prepared attack says about itself, in its `notes`, for the audit's."""
     return tuple(getattr(reconstruct, "notes", ()))

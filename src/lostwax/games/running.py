@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.games.facts import attack_facts, notes_of
+from lostwax.games.notes import Noted
 from lostwax.games.nouns import Guess, Hints, Knowledge, Release, with_records
 from lostwax.games.protocols import Attack, Reconstructor
 from lostwax.games.records import Records
@@ -50,7 +51,7 @@ class Prepared(NamedTuple):
     reconstruct: Reconstructor
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Noted, ...]:
         """What it says about itself."""
         return notes_of(self.reconstruct)
 
