@@ -14,8 +14,7 @@ from lostwax.access import Weights
 from lostwax.adapters.own_training import OwnTraining
 from lostwax.audits.choice import all_attacks
 from lostwax.games import Informed, Knowledge, Records, Threat, Trainer, Weak
-from lostwax.games.facts import attack_facts, trainer_facts
-from lostwax.games.running import attack_name
+from lostwax.games.facts import attack_facts, attack_name, trainer_facts
 from lostwax.inits import LeCunNormal
 from lostwax.trainers import DPSGD, GD, SGD, Adam, Optimum
 

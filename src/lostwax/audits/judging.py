@@ -20,8 +20,8 @@ from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapp
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring, targets_right
 from lostwax.games import Guess, Hints, Noted, Records
+from lostwax.games.facts import attack_name
 from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
-from lostwax.games.running import attack_name
 from lostwax.metrics import NearestKnown, Null
 from lostwax.seeds import generator
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.judging import Answer, Judging
 from lostwax.games import Attack, Noted, Records
+from lostwax.games.facts import attack_name
 from lostwax.games.notes import as_notes
-from lostwax.games.running import attack_name
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint, machine, versions
 

@@ -39,10 +39,11 @@ from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.clock import Clock, TimeUp
 from lostwax.defences import in_words, undefended
 from lostwax.games import Access, Adversary, Attack, Cohort, Knowledge, Loss, Metric, Records, Release, Threat, Trainer
-from lostwax.games.facts import access_facts, states_facts, threat_facts, trainer_facts
+from lostwax.games.facts import access_facts, attack_name, states_facts, threat_facts, trainer_facts
 from lostwax.games.judges import judge_of
+from lostwax.games.notes import as_notes
 from lostwax.games.nouns import with_records
-from lostwax.games.running import attack_name, prepared, refusal
+from lostwax.games.running import prepared, refusal
 from lostwax.inits import StartsFrom, trainable
 from lostwax.learning.costs import Rate
 from lostwax.progress import progress
@@ -123,7 +124,11 @@ def audit_procedure(
         privacy = privacy_of(mechanism)
     check_under(ceiling, findings, secrets=each)
     check_membership_under(privacy, asked.membership)
-    said = [f"{line.answer.name}: {note}" for line in lines for note in (*_certified(line.finding), *line.answer.notes)]
+    said = [
+        replace(note, text=f"{line.answer.name}: {note}")
+        for line in lines
+        for note in as_notes((*_certified(line.finding), *line.answer.notes))
+    ]
     if len(attacks) == 1:
         lines = [lines[0]._replace(finding=replace(findings[0], name="as released"))]
     known_of = f"{len(cohort.shared)} of {cohort.records}"

@@ -181,6 +181,12 @@ def attack_facts(attack: Any) -> AttackFacts:
     return stated(attack, AttackFacts(inside=getattr(attack, "attack", None), **attributes))
 
 
+def attack_name(attack: object) -> str:
+    """Its type, and in brackets that of the attack inside."""
+    inside = attack_facts(attack).inside
+    return type(attack).__name__ + (f"({attack_name(inside)})" if inside is not None else "")
+
+
 def cost_of(attack: Any) -> Callable[..., Any] | None:
     """How the attack predicts its cost, `cost(knowledge, games, rate)`, if it does (`learning.costs.predicted`)."""
     cost: Callable[..., Any] | None = getattr(attack, "cost", None)

@@ -5,19 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import torch
-
-from lostwax.games.facts import attack_facts, notes_of
+from lostwax.games.facts import attack_facts, attack_name, notes_of
 from lostwax.games.notes import Noted
 from lostwax.games.nouns import Guess, Hints, Knowledge, Release, with_records
 from lostwax.games.protocols import Attack, Reconstructor
 from lostwax.games.records import Records
-
-
-def attack_name(attack: object) -> str:
-    """Its type, and in brackets that of the attack inside."""
-    inside = attack_facts(attack).inside
-    return type(attack).__name__ + (f"({attack_name(inside)})" if inside is not None else "")
 
 
 def objection_to(attack: Any, knowledge: Knowledge) -> str | None:
@@ -36,10 +28,10 @@ def accepted(attack: Attack, knowledge: Knowledge) -> Knowledge:
     """The knowledge, with all records on the attack's device; raises where the attack is not applicable."""
     if (sentence := refusal(attack, knowledge)) is not None:
         raise ValueError(sentence)
-    device = torch.device(attack_facts(attack).device or knowledge.prior.x.device)
+    device = attack_facts(attack).device or knowledge.prior.x.device
 
     def moved(records: Records) -> Records:
-        return records if records.x.device == device else records.to(device)
+        return records if str(records.x.device) == str(device) else records.to(device)
 
     return replace(knowledge, threat=with_records(knowledge.threat, moved), prior=moved(knowledge.prior))
 
