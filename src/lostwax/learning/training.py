@@ -217,3 +217,6 @@ class ErrorLine(NamedTuple):
     def __call__(self, features: Tensor) -> Tensor:
         """(m,) predicted mean squared errors, in the decoder's coordinates."""
         return (self.level + self.slope * log_size(features)).exp()
+
+
+UNKNOWN_ERRORS = ErrorLine(torch.inf, 0.0), torch.inf  # predicted and validated, of an untrained reconstructor

@@ -16,7 +16,7 @@ from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records,
 from lostwax.games.running import accepted
 from lostwax.inits import trainable
 from lostwax.learning.shadow_tables import ShadowTable, adversary_seed, shadow_tables
-from lostwax.learning.training import ErrorLine, Examples, errors
+from lostwax.learning.training import errors
 from lostwax.trainers.stacked import Architecture
 
 RECORDS_AT_A_TIME = 1024  # records per forward pass
@@ -193,7 +193,8 @@ class EmbeddingRecoNN:
         ]
         picture = self.picture.learn(replace(knowledge, access=Rebuilt(embedding)), *maps, seed=seed)
         rebuilt = embedding(release_of(net, models_and_given(unseen)[0])).records.x.flatten(1)
-        return Embedded(embedding, _validated(picture, rebuilt, unseen.records))
+        held_out = picture.examples(ShadowTable(rebuilt, unseen.records))
+        return Embedded(embedding, picture.with_errors(held_out.features, errors(picture.decoder, held_out)))
 
 
 def inputs_of(module: str, net: nn.Module, params: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -218,14 +219,3 @@ def _first_linear(net: nn.Module) -> str | None:
 
 def _rows(net: nn.Module, layer: str) -> Superparameters:
     return Superparameters(tuple(row for row in neurons(net) if row.module == layer))
-
-
-def _validated(picture: Trained, rebuilt: Tensor, truth: Records) -> Trained:
-    """With its errors on rebuilt embeddings (v, features)."""
-    features, answers = picture.standardise(rebuilt, picture.span.shift.dtype), picture.span.shares(truth.x)
-    unseen_errors = errors(
-        picture.decoder, Examples(features, answers, truth.y, torch.ones_like(answers[0], dtype=torch.bool))
-    )
-    return picture._replace(
-        error_line=ErrorLine.fit(features, unseen_errors), validation_error=float(unseen_errors.mean())
-    )

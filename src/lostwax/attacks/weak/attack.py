@@ -23,13 +23,12 @@ from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Decoder, ResidualDecoder, Span
 from lostwax.learning.saving import Calibration, SavedFolder, check_same
 from lostwax.learning.shadow_tables import adversary_seed
-from lostwax.learning.training import RANGES, ErrorLine, Term, TermFacts, torch_seed
+from lostwax.learning.training import RANGES, UNKNOWN_ERRORS, ErrorLine, Term, TermFacts, torch_seed
 from lostwax.provenance import fingerprint
 from lostwax.shadows import Game
 from lostwax.shadows.identity import describe, identity
 
 LEARNING = 0.6  # share of the time that goes into learning; the rest is for preparing and guessing
-UNKNOWN = ErrorLine(torch.inf, 0.0), torch.inf  # the errors of an untrained reconstructor
 
 
 class TrainedOnHeads(NamedTuple):
@@ -155,7 +154,7 @@ class WeakRecoNN:
         with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
             reads = self._net(knowledge, span)
         parts = knowledge.net, knowledge.access, classes, data.heads.scale, reads, span
-        return self._trained(TrainedOnHeads(*parts, *UNKNOWN, self), knowledge, data, seed)
+        return self._trained(TrainedOnHeads(*parts, *UNKNOWN_ERRORS, self), knowledge, data, seed)
 
     def tune(self, trained: TrainedOnHeads, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
         """Adapt a copy of a reconstructor to other heads, such as those of DP-SGD (Maciazek and Allison 2025)."""
