@@ -22,7 +22,7 @@ ROOMS = [
     "grades",
     "cards",
     "exits",
-    "deadlines",
+    "clock",
     "seeds",
     "philox",
     "games",
@@ -144,6 +144,23 @@ def test_nobody_is_asked_for_their_class():
                 names = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
                 asked += [(path.name, name) for name in names & homes.keys() - VALUES if homes[name] != path]
     assert asked == []
+
+
+PARTS = {"access", "attack", "by", "inside", "loss", "metric", "reconstruct", "start", "term", "threat", "trainer"}
+FACTS = {"games/facts.py", "games/judges.py"}
+IS_IT_ONE = {("attack", "prepare"), ("loss", "residual")}  # whether what a user passed is such a part at all
+
+
+def test_no_part_is_asked_for_an_attribute_that_is_no_fact():
+    """What an attack, a trainer, a threat, a metric may state is written in games/facts.py, and asked for there."""
+    asked = []
+    for path in SOURCE.rglob("*.py"):
+        for node in nodes(path):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+                part, name = ast.unparse(node.args[0]).split(".")[-1], node.args[1]
+                if part in PARTS and isinstance(name, ast.Constant) and (part, name.value) not in IS_IT_ONE:
+                    asked.append((str(path.relative_to(SOURCE)), ast.unparse(node)))
+    assert [place for place in asked if place[0] not in FACTS] == []
 
 
 def test_no_attack_imports_from_inside_another():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from lostwax.fields import above, at_least, check_fields
+from lostwax.games import MetricFacts
 
 BLOCK_NUMBERS = 500_000  # of guesses, scored together: 4 MB in float64, which stay in the cache
 
@@ -33,12 +34,15 @@ class MSE:
 class MAE:
     """Mean over a record's numbers of the absolute difference."""
 
-    of_parts: ClassVar[bool] = True  # a mean over numbers, so that parts of a record can be scored
     better: Literal["lower", "higher"] = "lower"
     name: str = "mean absolute error"
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    def facts(self) -> MetricFacts:
+        """Parts of a record can be scored."""
+        return MetricFacts(of_parts=True)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, ...) twice -> (games,)."""
@@ -95,6 +99,10 @@ class SpreadRMSE:
 
     def __post_init__(self) -> None:
         check_fields(self, exact=at_least(0, infinite=True))
+
+    def facts(self) -> MetricFacts:
+        """It measures in deviations."""
+        return MetricFacts(deviation=self.deviation)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, d) twice -> (games,)."""
