@@ -8,8 +8,6 @@ understood.
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -21,28 +19,19 @@ import torch
 from scipy.special import gammaln
 from torch import Tensor
 
-from lostwax.adapters.sklearn.contents import Walked
-from lostwax.adapters.sklearn.training_rows import (
-    DEPTH,
-    TrainingRows,
-    decompressed,
-    numbers_in,
-    on_other_scales,
-)
-from lostwax.adapters.sklearn.walk import SET_BY_SKLEARN, Array, attributes, unmentioned
+from lostwax.adapters.objects import SET_BY_SKLEARN, Array, Walk, attributes, unmentioned
+from lostwax.adapters.sklearn.packed import MAX_PARSED, numbers_in, parsed, unpacked
+from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows, on_other_scales
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.games import Columns, Fitted, Kept, Part, Records, Stored, TableCells
 from lostwax.records.frames import coded, codes_of
 
-MOST = 20_000_000  # characters of a text that is read
-LINES = 3  # of a text: fewer are no table
-SURE = 25.0  # bits: rows or labels agree by accident with a probability of 2^-25
-CHOSEN = 10.0  # ... for counts of categories by name
+SURE_BY_NAME = 10.0  # bits, for counts of categories whose names agree too
 SCANNED = ("sklearn", "xgboost", "lightgbm", "catboost", "imblearn")  # libraries whose attributes are read elsewhere
 ROUNDED = 1e-6  # of a column's deviation: digits that texts leave out
-MOST_COLUMNS = 1_000  # of an attribute that are compared with those of the table
-DECIMALS = (10, 6)  # to which pandas writes numbers in JSON and on a screen
-HALF = 0.5  # of the rows of a table, at least, are those of the other one
+MAX_COLUMNS = 1_000  # of an attribute that are compared with those of the table
+DECIMALS = (None, 10, 6)  # to which pandas writes numbers in JSON and on a screen; None: all
+FEWEST_SHARED = 0.5  # of the rows of a table that are those of the other one
 
 
 class HeldTable(NamedTuple):
@@ -72,53 +61,21 @@ def held_tables(model: Any, x: Tensor, columns: Columns, used: Sequence[int], wi
                 yield HeldTable(path, order, rows)
 
 
-def unpacked(model: Any, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
-    """Every value that is held, by path, with those inside of compressed bytes and of JSON."""
-    for path, value in Walked(model):
-        yield path, value
-        if depth and isinstance(value, str | bytes | bytearray) and (opened := _opened(value)) is not None:
-            inside = unpacked(opened, depth - 1)
-            yield from ((f"{path}.{inner}".removesuffix("."), member) for inner, member in inside)
-
-
-def _opened(value: str | bytes | bytearray) -> Any:
-    """What is packed in a text or in bytes; None if nothing is."""
-    if not LINES < len(value) <= MOST:
-        return None
-    if isinstance(value, str) and (table := _read(value)) is not None:
-        return table
-    if (packed := decompressed(value)) is not None or isinstance(value, str):
-        return packed
-    try:
-        text = bytes(value).decode()
-    except UnicodeDecodeError:
-        return None
-    return text if text.isprintable() or "\n" in text else None
-
-
 def _rows_of(held: Tensor, x: Tensor) -> Tensor:
     """The rows of x (n, d) that are among the rows (k, d), also if these are rounded; none if it may be an accident."""
-    for decimals in (None, *DECIMALS):
-        if decimals is None:
-            rows = _equal_rows(held, x)
-        elif len(rows := _equal_rows(held.round(decimals=decimals), x.round(decimals=decimals))):
-            rows = x[torch.from_numpy(np.isin(row_keys(x.round(decimals=decimals)), row_keys(rows)))]
-        if len(rows):
-            return rows
+    for decimals in DECIMALS:
+        own, other = (x, held) if decimals is None else (x.round(decimals=decimals), held.round(decimals=decimals))
+        ours, theirs = row_keys(own), row_keys(other)
+        keys, count = np.unique(ours, return_counts=True)
+        known, single = np.isin(theirs, keys), np.isin(theirs, keys[count == 1])
+        bits = TrainingRows(own.numpy()).row_bits(other.numpy()) * len(np.unique(theirs[single]))
+        if np.array_equal(ours, theirs):  # all rows in their order
+            bits = max(bits, len(x) * float(np.log2(len(keys))))
+        if bits >= SURE and known.mean() >= FEWEST_SHARED:
+            return (
+                held[torch.from_numpy(known)] if decimals is None else x[torch.from_numpy(np.isin(ours, theirs[known]))]
+            )
     return held[:0]
-
-
-def _equal_rows(held: Tensor, x: Tensor) -> Tensor:
-    """Those of the rows (k, d) that are rows of x (n, d); none if that may be an accident."""
-    ours, theirs = row_keys(x), row_keys(held)
-    keys, count = np.unique(ours, return_counts=True)
-    known, single = np.isin(theirs, keys), np.isin(theirs, keys[count == 1])
-    table = TrainingRows(x.numpy(), None, np.ones(len(x)))
-    bits = table.row_bits(held.numpy()) * len(np.unique(theirs[single]))
-    if np.array_equal(ours, theirs):  # all rows in their order
-        bits = max(bits, len(x) * float(np.log2(len(keys))))
-    sure = bits >= SURE and known.mean() >= HALF
-    return held[torch.from_numpy(known)] if sure else held[:0]
 
 
 class Attached(NamedTuple):
@@ -137,27 +94,31 @@ def not_understood(name: str, held: Attached) -> str:
 def attached(model: Any) -> list[Attached]:
     """By path, of the model and of every estimator inside."""
     found = list[Attached]()
-    for path, value in Walked(model):
-        if not callable(getattr(type(value), "fit", None)) or any(path.startswith(f"{one.path}.") for one in found):
+    for path, value in Walk(model):
+        if not _is_estimator(value) or any(path.startswith(f"{outer.path}.") for outer in found):
             continue
         others = unmentioned(value)
         known = type(value).__module__.partition(".")[0] in SCANNED
-        for name, member in ((attributes(value) or {}) if not known else others).items():
-            setting = name in SET_BY_SKLEARN or isinstance(member, bool | type(None))
-            if not setting and not callable(getattr(type(member), "fit", None)):
+        for name, member in (others if known else attributes(value)).items():
+            is_setting = name in SET_BY_SKLEARN or isinstance(member, bool | type(None))
+            if not is_setting and not _is_estimator(member):
                 found.append(Attached(f"{path}.{name}".removeprefix("."), member, name in others))
     return found
+
+
+def _is_estimator(value: Any) -> bool:
+    return callable(getattr(type(value), "fit", None))
 
 
 def held_columns(held: Attached, x: Tensor, columns: Columns) -> Iterator[HeldTable]:
     """Single columns of x (n, d): all values in any order, or how many rows have each category."""
     n, found = len(x), set[int]()
     for inner, value in unpacked({"": held.value}):
-        packed = isinstance(value, str | bytes) and len(value) <= MOST
+        packed = isinstance(value, str | bytes) and len(value) <= MAX_PARSED
         for cells in _written_columns(value, x) if packed else _as_column(value, n):
             for place in range(x.shape[1]):
                 column = _in_codes({0: cells}, {place: 0}, columns) if place not in found else None
-                sure = CHOSEN if columns.categories[place] else SURE  # names agree too
+                sure = SURE_BY_NAME if columns.categories[place] else SURE  # names agree too
                 if column is not None and _same_values(column[:, place], x[:, place], sure):
                     found.add(place)
                     yield HeldTable(f"{held.path}{inner}".removesuffix("."), [place], x[:, [place]])
@@ -184,7 +145,7 @@ def _as_column(value: Any, n: int) -> Iterator[Any]:
     ):
         yield value
     elif isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiub" and n in value.shape:
-        yield from (value if value.shape[1] == n else value.T)[:MOST_COLUMNS]
+        yield from (value if value.shape[1] == n else value.T)[:MAX_COLUMNS]
 
 
 def _written_columns(value: str | bytes, x: Tensor) -> Iterator[Array]:
@@ -195,7 +156,7 @@ def _written_columns(value: str | bytes, x: Tensor) -> Iterator[Array]:
             near = ROUNDED * np.nanstd(column)
             with np.errstate(invalid="ignore", over="ignore"):
                 starts = np.flatnonzero(np.abs(numbers[: len(numbers) - n + 1] - column[0]) <= near)
-                cells = (numbers[start : start + n] for start in starts[:MOST_COLUMNS])
+                cells = (numbers[start : start + n] for start in starts[:MAX_COLUMNS])
                 yield from (some for some in cells if np.isclose(some, column, 0, near, equal_nan=True).all())
 
 
@@ -237,7 +198,7 @@ def held_labels(model: Any, y: Tensor) -> str | None:
     if y.ndim > 1:
         return None
     own = _Labelling.of(y.numpy())
-    for path, value in Walked(model):
+    for path, value in Walk(model):
         value = value.to_numpy() if hasattr(type(value), "to_numpy") else value
         value = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
         if isinstance(value, list | tuple) and len(value) == len(y) and _plain(value):
@@ -291,13 +252,13 @@ Cells = Mapping[Any, Any]  # columns by name, or by number where they have none
 def _as_table(value: Any) -> Iterator[tuple[list[Any], Cells]]:
     """A value as columns by name, where it is a table."""
     if isinstance(value, str):
-        value = _read(value)
+        value = parsed(value)
     kind = type(value)  # its instances may answer to any name
     if (
         hasattr(kind, "to_dict")
         and hasattr(kind, "index")
         and getattr(value, "ndim", 2) == 1
-        and len(value) <= MOST_COLUMNS
+        and len(value) <= MAX_COLUMNS
     ):
         value = value.to_dict()
     if hasattr(kind, "columns") and hasattr(kind, "to_numpy") and getattr(value, "ndim", 2) == 2:
@@ -330,18 +291,6 @@ def _are_rows(value: Any) -> TypeGuard[Sequence[Sequence[Any]]]:
     """Lists of as many cells each."""
     lists = isinstance(value, list | tuple) and value and all(isinstance(row, list | tuple) for row in value)
     return bool(lists) and len({len(row) for row in value}) == 1 and len(value[0]) > 0
-
-
-def _read(text: str) -> Any:
-    """Rows of a CSV or JSON text; nothing if it is neither."""
-    if len(text) > MOST or text.count("\n") + text.count("{") < LINES:
-        return None
-    try:
-        if text.lstrip()[:1] in ("[", "{"):
-            return json.loads(text)
-        return list(csv.DictReader(text.splitlines()))
-    except (ValueError, csv.Error, RecursionError):
-        return None
 
 
 def _places(names: list[Any], columns: Columns, used: Sequence[int], width: int) -> dict[int, Any]:

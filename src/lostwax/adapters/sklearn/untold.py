@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lostwax.adapters.objects import Contents, contents
 from lostwax.adapters.own_training import generators_kept, seed_all
-from lostwax.adapters.sklearn.contents import Contents, contents
 from lostwax.adapters.sklearn.refitting import Estimator
 from lostwax.attacks.closed_form import revealed
 from lostwax.games import Kept, Part
