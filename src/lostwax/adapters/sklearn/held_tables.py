@@ -23,7 +23,7 @@ from lostwax.adapters.objects import SET_BY_SKLEARN, Array, Walk, attributes, un
 from lostwax.adapters.sklearn.packed import MAX_PARSED, numbers_in, parsed, unpacked
 from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows, on_other_scales
 from lostwax.attacks.closed_form.stored import row_keys
-from lostwax.games import Columns, Fitted, Kept, Part, Records, Stored, TableCells
+from lostwax.games import Cells, Columns, Fitted, Kept, Part, Records, Stored
 from lostwax.records.frames import coded, codes_of
 
 SURE_BY_NAME = 10.0  # bits, for counts of categories whose names agree too
@@ -183,11 +183,11 @@ def of_columns(columns: list[int], fitted: Fitted) -> Part:
     """Facts about some columns of the table."""
     table = fitted.table
 
-    def back(rows: Tensor) -> TableCells:
-        cells = TableCells.lost(len(rows), table.x.shape[1])
-        cells.values[:, columns] = torch.where(rows.isinf(), torch.nan, rows).double()
-        told = ~rows.isnan() | (~rows.isnan().all(1, keepdim=True) & bool(fitted.stored))
-        cells.kept[:, columns] = torch.where(told, int(Kept.EXACT), int(Kept.LOST)).to(torch.uint8)
+    def back(rows: Tensor) -> Cells:
+        known = ~rows.isnan() | (~rows.isnan().all(1, keepdim=True) & bool(fitted.stored))
+        cells = Cells.lost(len(rows), table.x.shape[1])
+        cells.values[:, columns] = torch.where(rows.isinf(), torch.nan, rows)
+        cells.kept[:, columns] = np.where(known, Kept.EXACT, Kept.LOST)
         return cells
 
     return Part(replace(fitted, table=Records(table.x[:, columns], table.y)), back, labelled=False)
@@ -246,10 +246,10 @@ def _plain(values: Iterable[Any]) -> bool:
     return len(kinds) == 1 and all(isinstance(value, str | Number) for value in values)
 
 
-Cells = Mapping[Any, Any]  # columns by name, or by number where they have none
+NamedColumns = Mapping[Any, Any]  # by name, or by number where they have none
 
 
-def _as_table(value: Any) -> Iterator[tuple[list[Any], Cells]]:
+def _as_table(value: Any) -> Iterator[tuple[list[Any], NamedColumns]]:
     """A value as columns by name, where it is a table."""
     if isinstance(value, str):
         value = parsed(value)
@@ -302,7 +302,7 @@ def _places(names: list[Any], columns: Columns, used: Sequence[int], width: int)
     return {place: names[number] for place, number in enumerate(used)} if unnamed else {}
 
 
-def _in_codes(cells: Cells, places: Mapping[int, Any], columns: Columns) -> Tensor | None:
+def _in_codes(cells: NamedColumns, places: Mapping[int, Any], columns: Columns) -> Tensor | None:
     """(k, d) as numbers and codes of the table's own categories; None where a column is of another kind."""
     length = len(next(iter(cells.values())))
     held = torch.full((length, len(columns.categories)), torch.nan, dtype=torch.float64)

@@ -82,10 +82,9 @@ def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
         if arrays or written:
             unnamed, path = all(name.isdigit() for name in members), PLACES.sub(r"[\1]", holder)
             path += "" if unnamed or not path else "."
-            if unnamed:
-                arrays, written = ({f"[{name}]": value for name, value in each.items()} for each in (arrays, written))
-            search.read(path, arrays, unnamed=unnamed)
-            texts |= {f"{path}{name}": text for name, text in written.items()}
+            shown = "[{}]" if unnamed else "{}"
+            search.read(path, {shown.format(name): array for name, array in arrays.items()}, unnamed=unnamed)
+            texts |= {f"{path}{shown.format(name)}": text for name, text in written.items()}
     for path, value in texts.items():
         for rows in hidden_rows(value, table):
             search.read_stored(path, rows, {}, named=False)

@@ -58,7 +58,7 @@ def _told(parts: Sequence[Part], rows: Tensor) -> Tensor:
         if part.fitted.forest is not None:  # of rows in all leaves
             return torch.ones_like(told)
         for one in revealed(part, rows, label_given=False):
-            told |= (one.candidates[0].kept > Kept.LOST).any(1)
+            told |= torch.from_numpy((one.candidates[0].kept > Kept.LOST).any(1))
     return told
 
 
