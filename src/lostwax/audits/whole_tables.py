@@ -24,7 +24,7 @@ from lostwax.audits.judging import Answer
 from lostwax.audits.matched import Claims, MatchedRows, WholeTableGames
 from lostwax.audits.play import Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Cells, Columns, Guess, Kept, Records
+from lostwax.games import Adversary, Cells, Columns, Guess, Kept, Records
 from lostwax.games.cells import Bounds
 from lostwax.games.facts import threat_facts
 from lostwax.games.trees import Forest
@@ -92,6 +92,7 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         [line._replace(finding=finding)],
         subject=released.name,
         kind="this model",
+        adversary=Adversary(0, len(table), "row"),
         threat="the adversary knows no row",
         attack=WholeTable.__name__,
         numbers=torch.arange(len(table)),

@@ -21,7 +21,8 @@ from lostwax.adapters.objects import FRAMES, TEXT, Array, Walk, as_array, attrib
 from lostwax.adapters.sklearn.packed import hidden_rows
 from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows, equal, on_other_scales, plain, precision
 from lostwax.attacks.closed_form.stored import row_keys
-from lostwax.games import Extremes, Stored, Sums
+from lostwax.games import Extremes, Noted, Stored, Sums
+from lostwax.games.notes import extreme_values, stored_rows, total_of_all_rows
 
 SURE_BESIDE_NUMBERS = 10.0  # bits, for rows beside an array of their numbers
 SURE_LABELS = 10.0  # bits, for labels beside rows that are stored
@@ -53,7 +54,7 @@ class Scanned(NamedTuple):
     grouped: tuple[tuple[Sums, Tensor], ...] = ()
     # Sums of x > threshold, by label (BernoulliNB on a table that is not binary), and the threshold.
     exceeding: tuple[tuple[Sums, float], ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Noted, ...] = ()
     fitted_elsewhere: bool = False  # its mean or range is that of other rows
     complete: bool = True  # every object that it holds was searched
 
@@ -116,7 +117,7 @@ class _Search:
         self.low = np.full(table.d, np.inf)
         self.high = np.full(table.d, -np.inf)
         self.ranges: list[str] = []  # what publishes them
-        self.notes: list[str] = []
+        self.notes: list[Noted] = []
         self.fitted_elsewhere = False
 
     def scanned(self) -> Scanned:
@@ -124,21 +125,16 @@ class _Search:
         extremes: tuple[Extremes, ...] = ()
         notes = list(self.notes)
         stored = tuple(_without_copies(self.stored))
-        notes += [
-            f"{where} holds {rows:,} of {self.table.n:,} rows of this table as they reach it."
-            for where, rows in _places(stored)
-        ]
+        notes += [stored_rows(where, (rows, self.table.n)) for where, rows in _places(stored)]
+        by_itself = "includes the secret row and reveals it by itself (the total minus the known rows)"
         for sums in (*self.sums.values(), *(sums for sums, _ in self.grouped.values())):
-            notes.append(
-                f"{sums.source} includes the secret row and reveals it by itself (the total minus the known rows), "
-                "whatever the model after it. Fit it on public data."
-            )
+            notes.append(total_of_all_rows(sums.source, by_itself))
         if self.ranges:
             source = self._source(" and ".join(self.ranges))
             extremes = (Extremes(source, torch.from_numpy(self.low), torch.from_numpy(self.high)),)
-            notes.append(
-                f"{source} reveal{'' if len(self.ranges) > 1 else 's'} every value of a row that no other row reaches."
-            )
+            plural = len(self.ranges) > 1
+            reveals = f"reveal{'' if plural else 's'} every value of a row that no other row reaches"
+            notes.append(extreme_values(source, reveals, plural=plural))
         return Scanned(
             tuple(self.sums.values()),
             extremes,
