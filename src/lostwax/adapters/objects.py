@@ -212,15 +212,20 @@ def bytes_of(value: Any) -> bytes | None:
     return "\n".join(sorted(texts) if isinstance(value, Set) else texts).encode(errors="surrogatepass")
 
 
-def as_array(value: Any) -> Array | None:
-    """Numbers as an array of one or two dimensions, sparse ones made dense; None for everything else."""
+def as_numpy(value: Any) -> Any:
+    """Tensors and frames as arrays of numpy; everything else as it is."""
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
-        value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    return value.to_numpy() if hasattr(type(value), "to_numpy") else value
+
+
+def as_array(value: Any) -> Array | None:
+    """Numbers as an array of one or two dimensions, sparse ones made dense; None for everything else."""
+    if isinstance(value, torch.Tensor) or type(value).__module__.startswith(FRAMES):
+        value = as_numpy(value)
     elif issparse(value):
         value = None if is_too_large(value) else value.toarray()
-    elif type(value).__module__.startswith(FRAMES) and hasattr(value, "to_numpy"):
-        value = value.to_numpy()
     elif isinstance(value, array) and value.typecode not in "uw":  # characters
         value = np.asarray(value)
     elif isinstance(value, list | tuple) and len(value):

@@ -19,7 +19,7 @@ import torch
 from scipy.special import gammaln
 from torch import Tensor
 
-from lostwax.adapters.objects import SET_BY_SKLEARN, Array, Walk, attributes, unmentioned
+from lostwax.adapters.objects import SET_BY_SKLEARN, Array, Walk, as_numpy, attributes, unmentioned
 from lostwax.adapters.sklearn.packed import MAX_PARSED, numbers_in, parsed, unpacked
 from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows, on_other_scales
 from lostwax.attacks.closed_form.stored import row_keys
@@ -48,16 +48,16 @@ def held_tables(model: Any, x: Tensor, columns: Columns, used: Sequence[int], wi
     The columns of x are those of the owner's table that are `used`. Rows count if they hardly agree by accident: a list
     of towns with their median ages is not a list of people.
     """
-    found = set[str]()
+    paths = set[str]()
     for path, value in unpacked(model):
-        for names, cells in _as_table(value):
-            places = _places(names, columns, used, width)
-            held = _in_codes(cells, places, columns) if len(places) >= min(2, x.shape[1]) else None
-            if held is None or not found.isdisjoint(accumulate(path.split("."), "{}.{}".format)):
+        for cells in _as_tables(value):
+            places = _places(list(cells), columns, used, width)
+            table = _in_codes(cells, places, columns) if len(places) >= min(2, x.shape[1]) else None
+            if table is None or not paths.isdisjoint(accumulate(path.split("."), "{}.{}".format)):
                 continue
             order = sorted(places)
-            if len(rows := _rows_of(held[:, order], x[:, order])):
-                found.add(path)
+            if len(rows := _rows_of(table[:, order], x[:, order])):
+                paths.add(path)
                 yield HeldTable(path, order, rows)
 
 
@@ -72,9 +72,8 @@ def _rows_of(held: Tensor, x: Tensor) -> Tensor:
         if np.array_equal(ours, theirs):  # all rows in their order
             bits = max(bits, len(x) * float(np.log2(len(keys))))
         if bits >= SURE and known.mean() >= FEWEST_SHARED:
-            return (
-                held[torch.from_numpy(known)] if decimals is None else x[torch.from_numpy(np.isin(ours, theirs[known]))]
-            )
+            exact = decimals is None
+            return held[torch.from_numpy(known)] if exact else x[torch.from_numpy(np.isin(ours, theirs[known]))]
     return held[:0]
 
 
@@ -93,17 +92,17 @@ def not_understood(name: str, held: Attached) -> str:
 
 def attached(model: Any) -> list[Attached]:
     """By path, of the model and of every estimator inside."""
-    found = list[Attached]()
+    attachments = list[Attached]()
     for path, value in Walk(model):
-        if not _is_estimator(value) or any(path.startswith(f"{outer.path}.") for outer in found):
+        if not _is_estimator(value) or any(path.startswith(f"{outer.path}.") for outer in attachments):
             continue
         others = unmentioned(value)
         known = type(value).__module__.partition(".")[0] in SCANNED
         for name, member in (others if known else attributes(value)).items():
             is_setting = name in SET_BY_SKLEARN or isinstance(member, bool | type(None))
             if not is_setting and not _is_estimator(member):
-                found.append(Attached(f"{path}.{name}".removeprefix("."), member, name in others))
-    return found
+                attachments.append(Attached(f"{path}.{name}".removeprefix("."), member, name in others))
+    return attachments
 
 
 def _is_estimator(value: Any) -> bool:
@@ -112,25 +111,25 @@ def _is_estimator(value: Any) -> bool:
 
 def held_columns(held: Attached, x: Tensor, columns: Columns) -> Iterator[HeldTable]:
     """Single columns of x (n, d): all values in any order, or how many rows have each category."""
-    n, found = len(x), set[int]()
+    places = set(range(x.shape[1]))
     for inner, value in unpacked({"": held.value}):
-        packed = isinstance(value, str | bytes) and len(value) <= MAX_PARSED
-        for cells in _written_columns(value, x) if packed else _as_column(value, n):
-            for place in range(x.shape[1]):
-                column = _in_codes({0: cells}, {place: 0}, columns) if place not in found else None
+        is_packed = isinstance(value, str | bytes) and len(value) <= MAX_PARSED
+        for cells in _written_columns(value, x) if is_packed else _as_columns(value, len(x)):
+            for place in sorted(places):
+                column = _in_codes({0: cells}, {place: 0}, columns)
                 sure = SURE_BY_NAME if columns.categories[place] else SURE  # names agree too
                 if column is not None and _same_values(column[:, place], x[:, place], sure):
-                    found.add(place)
+                    places.remove(place)
                     yield HeldTable(f"{held.path}{inner}".removesuffix("."), [place], x[:, [place]])
 
 
-def _as_column(value: Any, n: int) -> Iterator[Any]:
+def _as_columns(value: Any, n: int) -> Iterator[Any]:
     """A value as n cells: numbers or texts, one column of a table, or values as often as they are counted."""
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy()
-    if hasattr(type(value), "to_numpy") and getattr(value, "ndim", 0) == 1:
-        counts = value.to_dict() if hasattr(type(value), "to_dict") and len(value) < n else {}
-        value = counts or value.to_numpy()
+    is_series = hasattr(type(value), "ndim") and hasattr(type(value), "to_numpy") and value.ndim == 1
+    if is_series and hasattr(type(value), "to_dict") and len(value) < n:
+        value = value.to_dict() or value
+    if isinstance(value, torch.Tensor) or is_series:
+        value = as_numpy(value)
     if isinstance(value, Mapping) and len(value) < n:
         counts = [count for count in value.values() if isinstance(count, int | np.integer) and count >= 0]
         shares = [share * n for share in value.values() if isinstance(share, float) and 0 <= share <= 1]
@@ -167,8 +166,9 @@ def _same_values(ours: Tensor, theirs: Tensor, sure: float) -> bool:
     ways = gammaln(n + kinds) - gammaln(n + 1) - gammaln(kinds)  # to choose n of these values
     if np.array_equal(ours, theirs, equal_nan=True):
         ways = max(ways, gammaln(n + 1) - gammaln(counts + 1).sum())  # their orders
-    own, other, near = np.sort(ours.numpy()), np.sort(theirs.numpy()), ROUNDED * float(np.nanstd(theirs.numpy()))
-    return bool(ways / np.log(2) >= sure and np.isclose(own, other, 0, near, equal_nan=True).all())
+    near = ROUNDED * float(np.nanstd(theirs.numpy()))
+    same = np.isclose(np.sort(ours.numpy()), np.sort(theirs.numpy()), 0, near, equal_nan=True)
+    return bool(ways / np.log(2) >= sure and same.all())
 
 
 def as_part(held: HeldTable, name: str, table: Records, weight: Tensor) -> Part:
@@ -197,15 +197,14 @@ def held_labels(model: Any, y: Tensor) -> str | None:
     """The first place, by path, in which a release holds the labels of all rows in their order."""
     if y.ndim > 1:
         return None
-    own = _Labelling.of(y.numpy())
+    labels = _Labelling.of(y.numpy())
     for path, value in Walk(model):
-        value = value.to_numpy() if hasattr(type(value), "to_numpy") else value
-        value = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+        value = as_numpy(value)
         if isinstance(value, list | tuple) and len(value) == len(y) and _plain(value):
             value = np.asarray(value)
         if isinstance(value, np.ndarray) and value.shape == y.shape:
-            plain = value.dtype.kind in "fiubUS" or (value.dtype.kind == "O" and _plain(value))
-            if plain and own.held_in(value):
+            is_plain = value.dtype.kind in "fiubUS" or (value.dtype.kind == "O" and _plain(value))
+            if is_plain and labels.held_in(value):
                 return path
     return None
 
@@ -249,42 +248,35 @@ def _plain(values: Iterable[Any]) -> bool:
 NamedColumns = Mapping[Any, Any]  # by name, or by number where they have none
 
 
-def _as_table(value: Any) -> Iterator[tuple[list[Any], NamedColumns]]:
+def _as_tables(value: Any) -> Iterator[NamedColumns]:
     """A value as columns by name, where it is a table."""
-    if isinstance(value, str):
-        value = parsed(value)
+    value = parsed(value) if isinstance(value, str) else value
     kind = type(value)  # its instances may answer to any name
-    if (
-        hasattr(kind, "to_dict")
-        and hasattr(kind, "index")
-        and getattr(value, "ndim", 2) == 1
-        and len(value) <= MAX_COLUMNS
-    ):
+    dimensions = value.ndim if hasattr(kind, "ndim") else 2
+    if hasattr(kind, "to_dict") and hasattr(kind, "index") and dimensions == 1 and len(value) <= MAX_COLUMNS:
         value = value.to_dict()
-    if hasattr(kind, "columns") and hasattr(kind, "to_numpy") and getattr(value, "ndim", 2) == 2:
-        yield list(value.columns), {name: value[name] for name in dict.fromkeys(value.columns)}
+    if hasattr(kind, "columns") and hasattr(kind, "to_numpy") and dimensions == 2:
+        yield {name: value[name] for name in dict.fromkeys(value.columns)}
     elif isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiubUSO" and value.size:
-        yield list(range(value.shape[1])), dict(enumerate(value.T))
+        yield dict(enumerate(value.T))
     elif _are_rows(value):
-        yield list(range(len(value[0]))), dict(enumerate(zip(*value, strict=True)))
+        yield dict(enumerate(zip(*value, strict=True)))
     elif isinstance(value, list | tuple) and value and all(isinstance(row, Mapping) for row in value):
-        names = list(value[0])
-        yield names, {name: [row.get(name) for row in value] for name in names}
+        yield {name: [row.get(name) for row in value] for name in value[0]}
     elif isinstance(value, Mapping) and value:
         if all(isinstance(cell, str | Number | None) for cell in value.values()):  # one row
-            yield list(value), {name: [cell] for name, cell in value.items()}
+            yield {name: [cell] for name, cell in value.items()}
         labels, rows = value.get("columns"), value.get("data")  # as pandas splits a frame
         if isinstance(labels, list | tuple) and _are_rows(rows) and len(labels) == len(rows[0]):
-            yield list(map(str, labels)), dict(zip(map(str, labels), zip(*rows, strict=True), strict=True))
-        each = {name: cells for name, cells in value.items() if isinstance(cells, list | tuple | np.ndarray)}
-        if each and len({len(cells) for cells in each.values()}) == 1:
-            yield list(each), each
-            rows = list(each.values())
-            yield list(range(len(rows[0]))), {place: [row[place] for row in rows] for place in range(len(rows[0]))}
+            yield dict(zip(map(str, labels), zip(*rows, strict=True), strict=True))
+        lists = {name: cells for name, cells in value.items() if isinstance(cells, list | tuple | np.ndarray)}
+        if lists and len({len(cells) for cells in lists.values()}) == 1:
+            yield lists
+            yield dict(enumerate(map(list, zip(*lists.values(), strict=True))))
         inner = [member for member in value.values() if isinstance(member, Mapping)]
         if len(inner) == len(value) and len({tuple(member) for member in inner}) == 1:  # by column and row, or by both
-            yield list(value), {name: list(cells.values()) for name, cells in value.items()}
-            yield list(inner[0]), {name: [row[name] for row in inner] for name in inner[0]}
+            yield {name: list(cells.values()) for name, cells in value.items()}
+            yield {name: [row[name] for row in inner] for name in inner[0]}
 
 
 def _are_rows(value: Any) -> TypeGuard[Sequence[Sequence[Any]]]:
@@ -295,9 +287,9 @@ def _are_rows(value: Any) -> TypeGuard[Sequence[Sequence[Any]]]:
 
 def _places(names: list[Any], columns: Columns, used: Sequence[int], width: int) -> dict[int, Any]:
     """By number of a column of the table, its name in the other one."""
-    own = {str(name): name for name in names}
-    if any(name in own for name in columns.names):
-        return {place: own[name] for place, name in enumerate(columns.names) if name in own}
+    by_text = {str(name): name for name in names}
+    if any(name in by_text for name in columns.names):
+        return {place: by_text[name] for place, name in enumerate(columns.names) if name in by_text}
     unnamed = all(isinstance(name, int) for name in names) and len(names) == width
     return {place: names[number] for place, number in enumerate(used)} if unnamed else {}
 
@@ -305,23 +297,19 @@ def _places(names: list[Any], columns: Columns, used: Sequence[int], width: int)
 def _in_codes(cells: NamedColumns, places: Mapping[int, Any], columns: Columns) -> Tensor | None:
     """(k, d) as numbers and codes of the table's own categories; None where a column is of another kind."""
     length = len(next(iter(cells.values())))
-    held = torch.full((length, len(columns.categories)), torch.nan, dtype=torch.float64)
+    table = torch.full((length, len(columns.categories)), torch.nan, dtype=torch.float64)
     for place, name in places.items():
-        known = columns.categories[place]
         try:
             column = np.asarray(cells[name])
             if column.ndim != 1 or not length:
                 return None
-            if known:
-                held[:, place] = codes_of(Columns(("",), (known,)), column.astype(object)[:, None])[:, 0]
+            if names := columns.categories[place]:
+                numbers = codes_of(Columns(("",), (names,)), column.astype(object)[:, None])[:, 0]
+            elif column.dtype.kind in "US":
+                numbers = torch.from_numpy(np.where(column == "", "nan", column).astype(np.float64))
             else:
-                number = (
-                    np.where(column == "", "nan", column).astype(np.float64)
-                    if column.dtype.kind in "US"
-                    else column[:, None]
-                )
-                own = torch.from_numpy(number)[:, None] if column.dtype.kind in "US" else coded(number)[0]
-                held[:, place] = own[:, 0]
+                numbers = coded(column[:, None])[0][:, 0]
+            table[:, place] = numbers
         except (ValueError, TypeError, OverflowError):
             return None
-    return held
+    return table
