@@ -23,7 +23,19 @@ from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, RowSample, Table, TableCells
+from lostwax.games import (
+    Adversary,
+    Fitted,
+    Guess,
+    Kept,
+    Note,
+    Part,
+    Records,
+    ReleasedTable,
+    RowSample,
+    Table,
+    TableCells,
+)
 from lostwax.games.cells import Revealed
 from lostwax.progress import progress
 
@@ -64,6 +76,7 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
         lines,
         subject=released.name,
         kind="this model",
+        adversary=Adversary.insider(len(rows) if sample is None else sample.population, "row"),
         threat="the adversary knows every row but one",
         attack=_attacks(released.parts),
         numbers=chosen if sample is None else sample.rows[chosen],
@@ -132,7 +145,7 @@ def _without_order(parts: Sequence[Part]) -> list[Part] | None:
     ]
 
 
-def _settings(released: ReleasedTable, rows: Tensor) -> list[str]:
+def _settings(released: ReleasedTable, rows: Tensor) -> list[Note]:
     """The setting of each forest that leaks most."""
     found = []
     for part in released.parts:

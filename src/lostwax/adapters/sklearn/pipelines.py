@@ -23,8 +23,9 @@ from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, Values, all_lost, goes_back, objects, placed, step_of
 from lostwax.adapters.sklearn.untold import untold
 from lostwax.adapters.slips import fewer_rows
-from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
+from lostwax.games import Columns, Extremes, Fitted, Kept, Noted, Part, Present, Records, Stored, Sums, TableCells
 from lostwax.games.folding import SparseFitted, SparseRecords, folded
+from lostwax.games.notes import stored_rows, total_of_all_rows
 from lostwax.games.trees import Bounds
 from lostwax.records.frames import coded, codes_of
 from lostwax.trainers.optimum import polish, polish_sparse
@@ -72,7 +73,7 @@ class PipelineReader:
     weight: Tensor
     parts: list[Part] = field(default_factory=list)
     sparse: list[tuple[SparseFitted, Back, bool]] = field(default_factory=list)  # with the way back, and if labelled
-    notes: list[str] = field(default_factory=list)
+    notes: list[Noted] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     public: list[str] = field(default_factory=list)  # parts that were fitted on other rows
     fewer_rows: list[str] = field(default_factory=list)  # a sentence on each of them that states fewer rows
@@ -182,9 +183,8 @@ class PipelineReader:
             if sum(len(stored.x) for stored in part.fitted.stored if stored.x.shape[1] >= width) >= len(held.rows):
                 return
         self.parts.append(as_part(held, name, table, self.weight))
-        some = f" ({self.columns.listed(held.columns)})" if len(held.columns) < table.x.shape[1] else ""
-        count = f"{len(held.rows):,} of {len(table):,}"
-        self.notes.append(f"{name}'s {held.path} holds {count} rows of this table as they reach it{some}.")
+        some = self.columns.listed(held.columns) if len(held.columns) < table.x.shape[1] else ""
+        self.notes.append(stored_rows(f"{name}'s {held.path}", (len(held.rows), len(table)), some))
 
     def publish_indicators(
         self, name: str, present: Any, place: Place, sums: tuple[Sums, ...] = (), extremes: tuple[Extremes, ...] = ()
@@ -368,10 +368,7 @@ def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
     name = type(transformer).__name__
     fitted = Fitted(name, Records(x, reader.y), reader.weight, None, present=(Present(f"{name}'s means", means),))
     reader.publish(fitted, place, labelled=False)
-    reader.notes.append(
-        f"{name}'s means include the secret row and reveal it by themselves, whatever the model after it. Fit it on "
-        "public data."
-    )
+    reader.notes.append(total_of_all_rows(f"{name}'s means", "include the secret row and reveal it by themselves"))
 
 
 @own_facts.register(OneHotEncoder)
