@@ -12,7 +12,7 @@ from scipy.special import gammaln, log_ndtr, ndtri_exp
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
 
-ROUNDING = 4e-13  # relative error of a log computed here, measured against 60 digits in tests/bounds/test_gaussian.py
+ROUNDING = 4e-13  # relative error of a log computed here, measured against 60 digits in tests/bounds/closed_forms
 
 
 def gaussian(log_baseline: float, noise_multiplier: float, steps: int = 1, records: int = 1) -> Ceiling:

@@ -16,7 +16,7 @@ from lostwax.bounds import Poisson, Records, bound
 from lostwax.bounds.closed_forms import gaussian
 from lostwax.bounds.curve import CeilingCurve, at_least, log_most_informed
 
-GAMES = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "goals.py"))
+GAMES = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "goals.py"))
 RUNS = 50_000
 
 

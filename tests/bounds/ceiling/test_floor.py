@@ -13,7 +13,7 @@ from lostwax.bounds import BallsInBins, MeanSquaredError, Poisson, bound
 from lostwax.bounds.ceiling import discrete_floor, gaussian_floor
 from lostwax.bounds.inequalities import renyi_epsilons, step_divergence
 
-GAMES = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "goals.py"))
+GAMES = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "goals.py"))
 
 
 def test_gaussian_numbers_by_brute_force():
