@@ -39,8 +39,8 @@ import lostwax as lw
 from lostwax.access import answers
 from lostwax.adapters.sklearn.refitting import SURE
 from lostwax.attacks.calibrated_losses import CalibratedLosses, log_odds, membership_scores
-from lostwax.audits.clock import Clock
 from lostwax.audits.membership import was_in_it
+from lostwax.clock import Clock
 from lostwax.games import Cohort, Knowledge, Release
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax_dev.results import Row, write_rows
