@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from lostwax.attacks import CalibratedLosses
-from lostwax.audits.clock import Clock, TimeUp, in_words
+from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import Cohort, Knowledge, Records, Release
 from lostwax.games.judges import distinct_games
 from lostwax.learning.candidates import distinct, side_by_side

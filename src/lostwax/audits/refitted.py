@@ -34,10 +34,10 @@ from lostwax.attacks import CalibratedLosses, KernelRidge
 from lostwax.attacks.likeliest_refit import LikeliestRefit
 from lostwax.audits.attributes import Inferred, Rows, infer
 from lostwax.audits.audit import Audit
-from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.conclusion import LEVEL
 from lostwax.audits.play import Settings
 from lostwax.audits.procedure import audit_procedure
+from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import (
     Access,
     Attack,
