@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -44,15 +45,25 @@ class Line(NamedTuple):
     by_target: bool = False  # the grade is that of the target: the other columns alone have a lower one
 
 
-class Conclusion(NamedTuple):
+@dataclass(frozen=True)
+class Conclusion:
     """One grade for the whole audit: that of its worst line."""
 
     grade: Grade
     line: Line
-    headline: str
-    evidence: tuple[Evidence, ...]  # each share beside what chance gives, with its interval
-    open: tuple[str, ...] = ()  # why it is undecided, or what else might be found
-    by_membership: bool = False  # the grade is that of the question "was this person in it?", above that of the line
+    open: tuple[str, ...]  # why it is undecided, or what else might be found
+    by_membership: bool  # the grade is that of the question "was this person in it?", above that of the line
+    words: Words = field(repr=False, compare=False)
+
+    @property
+    def headline(self) -> str:
+        """What a manager reads."""
+        return self.words.of_membership(self.grade) if self.by_membership else self.words.headline(self.grade)
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """Each share beside what chance gives, with its interval."""
+        return tuple(self.words.evidence(self.grade))
 
     def __str__(self) -> str:
         return " ".join((self.headline, *self.sentences, *self.open))
@@ -84,8 +95,7 @@ def conclude(audit: Audit) -> Conclusion:
     if not grade.leaks:
         grade = Grade.LIMITED if _is_limited(audit) else Grade.UNDECIDED if reasons else Grade.NOT_FOUND
     words = Words(audit, worst, lines[0], 1 if audit.kind == "this model" else len(lines))
-    headline = words.of_membership(grade) if by_membership else words.headline(grade)
-    return Conclusion(grade, worst, headline, tuple(words.evidence(grade)), reasons, by_membership)
+    return Conclusion(grade, worst, reasons, by_membership, words)
 
 
 class _Test(NamedTuple):
