@@ -13,8 +13,7 @@ from lostwax.attacks.ensemble.attack import Ensemble
 from lostwax.attacks.kernel_ridge import KernelRidge
 from lostwax.attacks.likeliest_refit import LikeliestRefit
 from lostwax.attacks.membership import NearestCandidate, Refit
-from lostwax.attacks.mnemonist.attack import EmbeddingRecoNN, MnemonistRecoNN
-from lostwax.attacks.mnemonist.explanation import Mnemonist, ToMean, ToStart
+from lostwax.attacks.mnemonist import EmbeddingRecoNN, Mnemonist, MnemonistRecoNN, ToMean, ToStart
 from lostwax.attacks.newton.attack import Newton
 from lostwax.attacks.reconn import RecoNN
 from lostwax.attacks.secant import Secant
