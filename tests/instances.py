@@ -25,9 +25,8 @@ from lostwax.attacks.weak.readers import ConditionalReader, FlatReader, SetReade
 from lostwax.attacks.whole_table import Search, WholeTable
 from lostwax.bounds import BallsInBins, Shuffled
 from lostwax.defences import Defended, Quantised, Rounded, WeightNoise
-from lostwax.games.informed import Informed
 from lostwax.games.records import Records
-from lostwax.games.weak import Weak
+from lostwax.games.threats import Informed, Weak
 from lostwax.inits import LeCunNormal
 from lostwax.learning.augment import Affine, Repeats, Shifts
 from lostwax.learning.decoders import ConvDecoder, MLPDecoder, PatchDiscriminator, ResidualDecoder, RowDecoder

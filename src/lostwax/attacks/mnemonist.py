@@ -19,7 +19,7 @@ from lostwax.attacks.reconn import RecoNN, Trained
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Access, AttackFacts, Cohort, Guess, Hints, Knowledge, Reconstructor, Records, Release
-from lostwax.games.running import accepted
+from lostwax.games.protocols import accepted
 from lostwax.inits import StartsFrom, trainable
 from lostwax.learning.shadow_tables import ShadowTable, adversary_seed, shadow_tables
 from lostwax.learning.training import errors

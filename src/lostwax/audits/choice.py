@@ -22,7 +22,7 @@ from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import Attack, Knowledge
 from lostwax.games.facts import attack_facts, attack_name
 from lostwax.games.judges import judge_of
-from lostwax.games.running import refusal
+from lostwax.games.protocols import refusal
 from lostwax.inits import trainable
 from lostwax.learning.costs import Cost, Rate, predicted
 from lostwax.shadows.game import covariance_models

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lostwax.games import Attack, Cohort, Hints, Knowledge, Records, Release
 from lostwax.games.nouns import with_records
-from lostwax.games.running import accepted, objection_to
+from lostwax.games.protocols import accepted, objection_to
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import TABLES, Cost, Rate
 from lostwax.progress import progress

@@ -9,7 +9,7 @@ import lostwax as lw
 from lostwax.access import Weights
 from lostwax.attacks.dp_steps import gradient_inversion as inversion
 from lostwax.games import Knowledge
-from lostwax.games.running import refusal
+from lostwax.games.protocols import refusal
 from lostwax.nets import mlp
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 50, 4, seed=0)

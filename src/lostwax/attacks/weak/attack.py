@@ -18,7 +18,7 @@ from lostwax.attacks.weak.training import HEADS_AT_A_TIME, HeadScale, ReadAndDec
 from lostwax.fields import above, at_least, check_fields, expect
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release, Threat
 from lostwax.games.facts import stated
-from lostwax.games.running import accepted
+from lostwax.games.protocols import accepted
 from lostwax.inits import trainable
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Decoder, ResidualDecoder, Span
