@@ -20,8 +20,8 @@ import torch
 from joblib import Parallel, delayed
 from torch import Tensor, nn
 
+from lostwax.adapters.checkpoint import unwrapped, without_prefix
 from lostwax.adapters.net_contents import SHORT, as_real, attribute_numbers, attribute_texts, other_buffers
-from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.exits import exits_refused
 from lostwax.fields import at_least, check_fields, shown
 from lostwax.games import Cohort, Records, Release, Step, TrainerFacts

@@ -26,8 +26,7 @@ from lostwax.learning.training import errors
 from lostwax.metrics import Correlation, correlation
 from lostwax.metrics.estimate import spearman
 from lostwax.seeds import generator
-from lostwax.trainers.derivatives import own_slopes
-from lostwax.trainers.descent import Descent
+from lostwax.trainers.descent import Descent, own_slopes
 from lostwax.trainers.stacked import Architecture
 
 __all__ = ["Embedded", "EmbeddingRecoNN", "Explanation", "Focused", "Mnemonist", "MnemonistRecoNN", "Scales"]

@@ -15,11 +15,11 @@ from torch import nn
 
 from lostwax.adapters import sklearn, statsmodels
 from lostwax.adapters import torch as torch_linear
+from lostwax.adapters.checkpoint import unwrapped
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
 from lostwax.adapters.net_contents import released_state
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
 from lostwax.adapters.slips import check_data
-from lostwax.adapters.wrappers import unwrapped
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
 from lostwax.audits.fitted import LARGE, SAMPLED_GAMES

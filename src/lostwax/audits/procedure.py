@@ -38,8 +38,8 @@ from lostwax.audits.play import Played, Settings, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.clock import Clock, TimeUp
 from lostwax.defences import in_words, undefended
-from lostwax.games import Access, Adversary, Attack, Cohort, Knowledge, Loss, Metric, Records, Release, Threat, Trainer
-from lostwax.games.facts import access_facts, attack_name, states_facts, threat_facts, trainer_facts
+from lostwax.games import Access, Attack, Cohort, Knowledge, Loss, Metric, Records, Release, Threat, Trainer
+from lostwax.games.facts import Adversary, access_facts, attack_name, states_facts, threat_facts, trainer_facts
 from lostwax.games.judges import judge_of
 from lostwax.games.notes import as_notes
 from lostwax.games.nouns import with_records

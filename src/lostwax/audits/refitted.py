@@ -53,7 +53,7 @@ from lostwax.games import (
 )
 from lostwax.games.facts import access_facts
 from lostwax.games.judges import OneToOne
-from lostwax.games.notes import Kind, Note, as_notes
+from lostwax.games.notes import Note, Topic, as_notes
 from lostwax.games.threats import line_up
 from lostwax.progress import counted, progress
 from lostwax.seeds import generator
@@ -337,7 +337,7 @@ class _Game(NamedTuple):
             except TimeUp:
                 name = rows.columns.listed([column])
                 text = f"Attribute inference of {name} was not tried: it takes {in_words(seconds)}."
-                skipped.append(Note(text, Kind.ATTRIBUTE, name))
+                skipped.append(Note(text, Topic.ATTRIBUTE, name))
         return tuple(found), tuple(skipped)
 
     def notes(self, split: Split, repeats: int) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from lostwax.games.facts import trainer_facts
 from lostwax.inits import FromNet, Params, StartsFrom, start_of, trainable
 from lostwax.learning.costs import Rate
 from lostwax.progress import progress
-from lostwax.trainers.dropout import drops
+from lostwax.trainers.stacked import drops
 
 MISS = 0.02  # how far from the release retraining may end, over how far one record moves the weights
 APART = 1.5  # the same with private draws, over how far retrainings end from each other

@@ -17,9 +17,9 @@ from lostwax.games import Cohort, Mechanism, Release, Step, Trainer, TrainerFact
 from lostwax.inits import Numbers
 from lostwax.schedules import Constant
 from lostwax.seeds import key
-from lostwax.trainers.batches import DrawsBatches, Independent, Law
+from lostwax.trainers.batches import DrawsBatches, Independent, Law, Pool, together
 from lostwax.trainers.clipping import Clipping, Ghost, PerRecord, Sample
-from lostwax.trainers.descent import Pool, descend, together, velocity
+from lostwax.trainers.descent import descend, velocity
 from lostwax.trainers.stacked import Architecture, Batch, Params
 from lostwax.trainers.stepwise import Stepwise, Trajectory, float32_products
 

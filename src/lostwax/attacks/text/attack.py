@@ -16,7 +16,9 @@ from lostwax.learning.costs import DOUBLE, Cost, Rate
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.seeds import generator
 from lostwax.trainers.descent import Descent, as_descent
-from lostwax.trainers.linear_response import BaseTrajectory, flat, response_objection
+from lostwax.trainers.linear_response import BaseTrajectory, response_objection
+from lostwax.trainers.responses import Adjoints
+from lostwax.trainers.stacked import flat
 
 SAMPLE = 24  # sentences on which the steps of the response are chosen
 PCA_STEPS = 4  # steps whose gradients give the directions
@@ -101,7 +103,7 @@ class Tokens:
         name = table_of(knowledge.net, known.inputs[:1])
         directions = _directions(base, bank, f"{name}.weight", self._count(knowledge))
         draw = torch.from_numpy(generator(seed, "tokens").permutation(len(bank))[:SAMPLE])
-        adjoints = base.few_adjoints(directions, bank[draw], lambda done: None)
+        adjoints = Adjoints.at_few_steps(base, directions, bank[draw])
         response = SentenceResponse.of(adjoints, directions, bank, name)
         if f"{name}.weight" not in base.end:
             response = response.in_units_of(_errors(response, trainer, knowledge.net, known, prior[:SAMPLE]))
