@@ -260,8 +260,8 @@ class Stepwise(ABC):
         check_data(cohort, tokens=self.takes_tokens)
         device, dtype = cohort.own.inputs.device, self.computes_in(net)
         ours = Architecture.of(net, device, dtype)
-        shared, own = (Records(part.inputs, part.y).to(dtype) for part in (cohort.shared, cohort.own))
-        cast = Cohort(shared, own, cohort.index.to(device))  # of records with features, x is not used in training
+        parts = (Records(part.inputs, part.y).to(dtype) for part in (cohort.shared, cohort.own))
+        cast = Cohort(*parts, cohort.index.to(device))  # of records with features, x is not used in training
         check_outputs(ours, cast, self.loss)
         if device.type == "cpu":
             _keep_freed_memory()
@@ -269,8 +269,8 @@ class Stepwise(ABC):
 
     def _tile_size(self, net: Architecture, cohort: Cohort) -> int:
         record = cohort.own.inputs.new_zeros(cohort.own.inputs.shape[2:])
-        seen, own = self._seen(cohort)
-        return self.tile or default_size(net, record, records=seen, own=own)
+        seen, private = self._seen(cohort)
+        return self.tile or default_size(net, record, records=seen, own=private)
 
 
 def last(trajectory: Trajectory) -> Params:
