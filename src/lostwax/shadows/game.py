@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import count
 from typing import NamedTuple, Protocol, final
 
@@ -197,7 +197,7 @@ def _smaller(plan: _Plan, count: int, error: torch.cuda.OutOfMemoryError) -> _Pl
         warnings.warn(f"{words} Results do not change.", RuntimeWarning, stacklevel=3)
         return plan._replace(chunk=chunk)
     kind = type(trainer).__name__
-    if count == 1 or not is_dataclass(trainer) or not hasattr(trainer, "tile"):
+    if count == 1 or not is_dataclass(trainer) or "tile" not in {field.name for field in fields(trainer)}:
         raise torch.cuda.OutOfMemoryError(
             f"Local: out of GPU memory with {count} models, and {kind} cannot train fewer at a time. Free GPU memory, "
             "use fewer known records, smaller batches or a smaller net, or move the records to the CPU "
