@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch.nn.functional import conv2d, interpolate, max_pool2d
 
 from lostwax.fields import above, at_least, check_fields, expect
 from lostwax.files import read_tensors
+from lostwax.games import MetricFacts
 
 Better = Literal["lower", "higher"]
 BLOCK_NUMBERS = 500_000  # of guesses, scored together: 4 MB in float64, which stay in the cache
@@ -45,9 +46,12 @@ class MSE(_Checked):
 class MAE(_Checked):
     """Mean over a record's numbers of the absolute difference."""
 
-    of_parts: ClassVar[bool] = True  # a mean over numbers, so that parts of a record can be scored
     better: Better = "lower"
     name: str = "mean absolute error"
+
+    def facts(self) -> MetricFacts:
+        """Parts of a record can be scored."""
+        return MetricFacts(of_parts=True)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, ...) twice -> (games,)."""
@@ -104,6 +108,10 @@ class SpreadRMSE(_Checked):
 
     def __post_init__(self) -> None:
         check_fields(self, exact=at_least(0, infinite=True))
+
+    def facts(self) -> MetricFacts:
+        """It measures in deviations."""
+        return MetricFacts(deviation=self.deviation)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, ...) twice -> (games,)."""

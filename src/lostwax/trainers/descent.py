@@ -53,7 +53,18 @@ class Descent(Stepwise, ABC):
         private_start = not self.public_start(net)
         private_order = self.batches.size is not None and self.batches.order_seed is None
         deterministic = not private_start and not private_order and not drops(net)
-        return TrainerFacts(deterministic, private_start, differentiable=True, steps=self.batches.steps(n))
+        return TrainerFacts(
+            deterministic,
+            private_start,
+            differentiable=True,
+            steps=self.batches.steps(n),
+            loss=self.loss,
+            ordered=self.batches.size is not None,
+            private_order=private_order,
+            takes_tokens=self.takes_tokens,
+            first_rounds=self.first_rounds,
+            with_tile=self.with_tile,
+        )
 
     @final
     def differentiable(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:

@@ -190,7 +190,8 @@ class DPSGD(Stepwise):
         noisy, private_start = self.noise_multiplier > 0, not self.public_start(net)
         deterministic = not noisy and self.rate == 1 and not private_start
         mechanism = self.mechanism() if noisy else None
-        return TrainerFacts(deterministic, private_start, False, self.steps, mechanism, self.publish_steps)
+        stated = TrainerFacts(deterministic, private_start, False, self.steps, mechanism, self.publish_steps)
+        return stated._replace(loss=self.loss, first_rounds=self.first_rounds, with_tile=self.with_tile)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model per training set of the cohort."""

@@ -273,7 +273,7 @@ class Optimum:
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """Deterministic, with an objective that is minimised exactly."""
-        return TrainerFacts(deterministic=True, objective=self.objective)
+        return TrainerFacts(deterministic=True, objective=self.objective, loss=self.loss)
 
     def objective(self, params: Mapping[str, Tensor], records: int) -> Stationary:
         """The objective that `params` minimise, for a training set of `records`."""

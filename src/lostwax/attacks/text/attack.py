@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from lostwax.attacks.text.response import SentenceResponse
 from lostwax.attacks.text.search import TokenSearch
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Cohort, Knowledge, Records
+from lostwax.games import AttackFacts, Cohort, Knowledge, Records
 from lostwax.learning.costs import DOUBLE, Cost, Rate
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.seeds import generator
@@ -43,7 +42,6 @@ class Tokens:
     otherwise.
     """
 
-    strength: ClassVar[int] = 72
     directions: int | None = None
     starts: int = 24
     shortlist: int = 12
@@ -83,6 +81,10 @@ class Tokens:
         sentences = knowledge.prior.inputs
         table = knowledge.net.get_submodule(table_of(knowledge.net, sentences[:1])).get_parameter("weight")
         return MOVED if table.requires_grad else math.ceil(SPARE * sentences.shape[1] * table.shape[1])
+
+    def facts(self) -> AttackFacts:
+        """Before Newton, which cannot search token numbers."""
+        return AttackFacts(strength=72)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """A sweep for every direction, and some trainings per game."""
