@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 
-from lostwax.adapters.boosted import visits
 from lostwax.adapters.sklearn import released
+from lostwax.adapters.trees import visits
 from lostwax.attacks.trees import TreeConstraints
 from lostwax.games import Fitted, ReleasedTable
 

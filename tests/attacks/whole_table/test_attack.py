@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
-from lostwax.adapters.sklearn.forests_alone import forest_alone
+from lostwax.adapters.sklearn.trees import forest_alone
 from lostwax.attacks.whole_table import NoTableError, Search, TooManyCellsError, WholeTable, survivors
 from lostwax.attacks.whole_table.attack import likelihood
 from lostwax.attacks.whole_table.equations import Equations

@@ -15,10 +15,10 @@ from sklearn.base import is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.model_selection import train_test_split
 
-from lostwax.adapters.boosted import visits
 from lostwax.adapters.sklearn.estimators import Array
-from lostwax.adapters.sklearn.grown import EPSILON, IN_ORDER, Targets, other_data
+from lostwax.adapters.sklearn.grown import Targets
 from lostwax.adapters.sklearn.trees import forest_of
+from lostwax.adapters.trees import EPSILON, check_counts, other_data, visits
 from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, LabelSums, Method, Quantiles, Tree, half_way
 
 NO_LIMIT = 1e300  # scikit-learn writes infinite edges as this number
@@ -54,7 +54,7 @@ def forest_of_hist(estimator: Any, x: Floats, labels: Array, weight: Floats) -> 
     inside = _grown_on(estimator, labels, weight, count=int(first["count"][0]))
     trees = [_tree(predictor, estimator, inside) for stage in estimator._predictors for predictor in stage]
     for number, tree in enumerate(trees):
-        _check_counts(type(estimator).__name__, number, tree, seen, inside)
+        check_counts(type(estimator).__name__, number, tree, visits(tree, seen, inside=inside))
     sums = _baseline_sums(estimator, labels, np.where(inside, weight, 0.0), len(first))
     trees[0] = replace(trees[0], labels=sums)
     cuts, quantiles = _edges(estimator, seen, inside & (weight != 0))
@@ -85,8 +85,13 @@ def _grown_on(estimator: Any, labels: Array, weight: Floats, count: int) -> Bool
 
 def _tree(predictor: Any, estimator: Any, inside: Bools) -> Tree:
     """What the nodes of one tree say."""
-    nodes = predictor.nodes
+    nodes, bins = predictor.nodes, estimator._bin_mapper.n_bins_non_missing_
     inner = ~nodes["is_leaf"].astype(np.bool_)
+    categories = {}
+    for node in map(int, np.flatnonzero(inner & nodes["is_categorical"].astype(np.bool_))):
+        words = predictor.raw_left_cat_bitsets[nodes["bitset_idx"][node]]  # of 32 bits
+        bits = np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little").astype(np.bool_)
+        categories[node] = bits[: int(bins[nodes["feature_idx"][node]])]
     return Tree(
         feature=np.where(inner, nodes["feature_idx"], LEAF).astype(np.intp),
         threshold=nodes["num_threshold"].astype(np.float64),
@@ -96,28 +101,8 @@ def _tree(predictor: Any, estimator: Any, inside: Bools) -> Tree:
         size=nodes["count"].astype(np.float64),
         share=inside.astype(np.float64),
         rounding=np.zeros(len(nodes)),
-        categories={
-            int(node): _bits(
-                predictor.raw_left_cat_bitsets[nodes["bitset_idx"][node]],
-                int(estimator._bin_mapper.n_bins_non_missing_[nodes["feature_idx"][node]]),
-            )
-            for node in np.flatnonzero(inner & nodes["is_categorical"].astype(np.bool_))
-        },
+        categories=categories,
     )
-
-
-def _bits(words: Array, count: int) -> Bools:
-    """(count,) the bits of a set that is held as words of 32 bits."""
-    return np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")[:count].astype(np.bool_)
-
-
-def _check_counts(name: str, number: int, tree: Tree, x: Floats, inside: Bools) -> None:
-    """Raise if the rows do not add up to the counts of nodes."""
-    counts = visits(tree, x, strict=False).sums(inside.astype(np.float64), len(tree.size))
-    if len(wrong := np.flatnonzero(counts != tree.size)):
-        node = int(wrong[0])
-        says = f"node {node} holds {counts[node]:,.0f} rows, the model says {tree.size[node]:,.0f}"
-        raise other_data(name, f"in tree {number} {says}", IN_ORDER)
 
 
 def _baseline_sums(estimator: Any, labels: Array, weight: Floats, nodes: int) -> LabelSums | None:
@@ -141,11 +126,7 @@ def _baseline_sums(estimator: Any, labels: Array, weight: Floats, nodes: int) ->
         return None
     if np.abs(means * total - weight @ targets.values).max() > total * bound:
         raise other_data(type(estimator).__name__, "its first prediction is not the mean of these labels")
-    rounding = np.full(nodes, np.inf)
-    rounding[0] = total * bound
-    totals = np.zeros((nodes, len(means)))
-    totals[0] = means * total
-    return LabelSums(totals, weight, rounding)
+    return LabelSums.of_root(means * total, weight, total * bound, nodes)
 
 
 def _edges(estimator: Any, x: Floats, rows: Bools) -> tuple[list[Cuts], list[Quantiles]]:
@@ -168,8 +149,8 @@ def _edges(estimator: Any, x: Floats, rows: Bools) -> tuple[list[Cuts], list[Qua
             if np.array_equal(np.unique(half_way(distinct[:-1], distinct[1:])), edges):
                 cuts.append(Cuts(column, edges, values=False, complete=True, rows=rows))
         elif len(distinct) > bins + 1 and not weighted:
-            for made in (Quantiles(column, np.unique(edges), percentages, rows, method) for method in METHODS):
-                if np.array_equal(np.unique(np.percentile(values, percentages, method=made.method)), made.thresholds):
-                    quantiles.append(made)
+            for method in METHODS:
+                if np.array_equal(np.unique(np.percentile(values, percentages, method=method)), np.unique(edges)):
+                    quantiles.append(Quantiles(column, np.unique(edges), percentages, method, rows=rows))
                     break
     return cuts, quantiles

@@ -6,23 +6,10 @@ i, so that its path is that of row i itself, as far as sizes are precise enough 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from lostwax.games.trees import LEAF, Bools, Bounds, Floats, Forest, Ints, Tree
+from lostwax.games.trees import Bools, Bounds, Floats, Forest, Ints, Level, Tree
 from lostwax.progress import counted
-
-
-class Level(NamedTuple):
-    """Rows of a tree at one depth, and the side that each takes there."""
-
-    rows: Ints  # (k,) those that are not in a leaf yet
-    node: Ints  # (k,) where each is
-    value: Floats  # (k,) of the column that the node splits
-    left: Bools  # (k,) the side each takes
-    child: Ints  # (k,) where that leads
-    shown: Bools  # (k,) sizes show that the row, if it is missing, took this side
 
 
 def descend(forest: Forest, tree: Tree, x: Floats) -> list[Level]:
@@ -32,30 +19,11 @@ def descend(forest: Forest, tree: Tree, x: Floats) -> list[Level]:
     above this one too: its path is known down to the deepest node that shows it.
     """
     share = np.ones(len(x)) if tree.share is None else tree.share
-    rows = np.flatnonzero(share > 0)
-    levels, node = [], np.zeros(len(rows), dtype=np.intp)
+    levels = list(tree.levels(x, np.flatnonzero(share > 0), strict=forest.strict))
     deepest = np.zeros(len(x), dtype=np.intp)  # depth down to which the path of each row is shown
-    while len(rows := rows[inner := tree.feature[node] != LEAF]):
-        node = node[inner]
-        value = x[rows, tree.feature[node]]
-        left = goes_left(forest, tree, node, value)
-        child = np.where(left, tree.left[node], tree.right[node])
-        levels.append(Level(rows, node, value, left, child, left))
-        deepest[rows[share[rows] > 2 * tree.rounding[child]]] = len(levels)
-        node = child
+    for depth, level in enumerate(levels, 1):
+        deepest[level.rows[share[level.rows] > 2 * tree.rounding[level.child]]] = depth
     return [level._replace(shown=deepest[level.rows] > depth) for depth, level in enumerate(levels)]
-
-
-def goes_left(forest: Forest, tree: Tree, node: Ints, value: Floats) -> Bools:
-    """(k,) whether rows with these values go left at these nodes."""
-    threshold = tree.threshold[node]
-    left = value < threshold if forest.strict else value <= threshold
-    for split, to_left in tree.categories.items():
-        here = node == split
-        codes = np.nan_to_num(value[here], nan=-1).astype(np.intp)
-        known = (codes >= 0) & (codes < len(to_left))
-        left[here] = np.where(known, to_left[codes.clip(0, len(to_left) - 1)], False)
-    return np.where(np.isnan(value), tree.missing_left[node], left)
 
 
 NEAR_ZERO = 1e-6

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lostwax.attacks.trees.paths import Level, Narrowing, descend, game_of, near_zero, zeros
-from lostwax.games.trees import Bounds, Floats, Forest, Ints, Tree
+from lostwax.attacks.trees.paths import Narrowing, descend, game_of, near_zero, zeros
+from lostwax.games.trees import Bounds, Floats, Forest, Ints, Level, Tree
 from lostwax.progress import counted
 
 MOST_VALUES = 5_000  # known values in a box that are tried as the neighbour

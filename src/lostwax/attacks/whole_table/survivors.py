@@ -37,12 +37,13 @@ class CodedTree:
             raise ValueError("WholeTable: trees that split codes of categories are not supported.")
         split, whole = grid.split_codes(tree), grid.whole()
         low, high = (np.repeat(part, len(tree.feature), axis=0) for part in whole)
-        for nodes in tree.levels():
-            inner = nodes[tree.feature[nodes] != LEAF]
+        inner = np.zeros(1, dtype=np.intp)
+        while len(inner := inner[tree.feature[inner] != LEAF]):
             columns, left, right = tree.feature[inner], tree.left[inner], tree.right[inner]
             low[left], low[right], high[left], high[right] = low[inner], low[inner], high[inner], high[inner]
             high[left, columns] = np.minimum(high[left, columns], split[inner])
             low[right, columns] = np.maximum(low[right, columns], split[inner] + 1)
+            inner = np.concatenate([left, right])
         return cls(tree, split, Boxes(low, high))
 
     @property
