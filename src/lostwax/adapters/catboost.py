@@ -297,7 +297,7 @@ def half_way_in_float32(lower: Floats, upper: Floats) -> Floats:
     return in_float32(0.5 * lower + 0.5 * upper)
 
 
-def _positives(reached: Numbers, size: Numbers, ridge: float, start: float, steps: int) -> tuple[Numbers, Numbers]:
+def _positives(reached: Numbers, size: Floats, ridge: float, start: float, steps: int) -> tuple[Numbers, Numbers]:
     """The weight of the second class in leaves that some Newton steps took so far, and its largest error.
 
     How far they go grows with it: it is found by bisection.

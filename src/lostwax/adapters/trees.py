@@ -147,11 +147,12 @@ def visits(tree: Tree, x: Floats, *, strict: bool = False, inside: Bools | None 
     """The way of rows (n, d), as the trees compare them, down a tree; some stay outside."""
     rows = np.arange(len(x)) if inside is None else np.flatnonzero(inside)
     leaves = np.zeros(len(x), dtype=np.intp)
-    passed = [(rows, leaves[rows])]
+    passed: list[tuple[Ints, Ints]] = [(rows, leaves[rows])]
     for level in tree.levels(x, rows, strict=strict):
         leaves[level.rows] = level.child
         passed.append((level.rows, level.child))
-    return Visits(*map(np.concatenate, zip(*passed, strict=True)), leaves)
+    all_rows, nodes = (np.concatenate(part) for part in zip(*passed, strict=True))
+    return Visits(all_rows, nodes, leaves)
 
 
 def misfits(tree: Tree, seen: Visits) -> Ints:
@@ -184,7 +185,7 @@ def with_labels(tree: Tree, sums: LabelSums, targets: Floats, seen: Visits) -> T
 
 def class_targets(y: Floats, classes: int) -> Numbers:
     """(n, classes) 1 in the column of each row's class."""
-    return (y[:, None] == np.arange(classes)).astype(np.float64)
+    return np.asarray(y[:, None] == np.arange(classes), dtype=np.float64)
 
 
 def check_no_empty_node(name: str, trees: Sequence[Tree], seen: Sequence[Visits]) -> None:

@@ -287,12 +287,12 @@ class XGBoostModel(BoostedModel):
 def _nodes(tree: Mapping[str, Any]) -> Nodes:
     """One tree of a file; raises if some nodes lack one of their numbers."""
     count = len(tree["left_children"])
-    names = ("left_children", "right_children", "split_indices", "default_left")
-    left, right, feature, missing_left = (whole_numbers(tree[name], count) for name in names)
-    names = ("split_conditions", "sum_hessian", "base_weights")
-    threshold, curvature, weight = (real_numbers(tree[name], count) for name in names)
-    names = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
-    codes, nodes, starts, sizes = (whole_numbers(tree[name]) for name in names)
+    links = ("left_children", "right_children", "split_indices", "default_left")
+    left, right, feature, missing_left = (whole_numbers(tree[name], count) for name in links)
+    numbers = ("split_conditions", "sum_hessian", "base_weights")
+    threshold, curvature, weight = (real_numbers(tree[name], count) for name in numbers)
+    parts = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
+    codes, nodes, starts, sizes = (whole_numbers(tree[name]) for name in parts)
     limits = ((codes, MAX_CODES), (nodes, count), (starts, len(codes) + 1), (sizes, len(codes) + 1))
     if not count or any(((part < 0) | (part >= limit)).any() for part, limit in limits):
         raise ValueError("no nodes, or codes of none")
