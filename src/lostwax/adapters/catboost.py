@@ -166,7 +166,7 @@ class CatBoostModel(BoostedModel):
             steps = _number(self.settings, "tree_learner_options", "leaf_estimation_iterations", default=1)
             if not 1 <= steps <= MAX_STEPS:
                 return None
-            totals, rounding = _positives(step, tree.size, ridge, bias, int(steps))
+            totals, rounding = _positives(step, self.trees[0].size, ridge, bias, int(steps))
         else:
             totals = tree.size * bias + step * (tree.size + ridge)
             largest = np.abs(bias) + np.abs(y).max()
@@ -297,7 +297,7 @@ def half_way_in_float32(lower: Floats, upper: Floats) -> Floats:
     return in_float32(0.5 * lower + 0.5 * upper)
 
 
-def _positives(reached: Numbers, size: Floats, ridge: float, start: float, steps: int) -> tuple[Numbers, Numbers]:
+def _positives(reached: Numbers, size: Numbers, ridge: float, start: float, steps: int) -> tuple[Numbers, Numbers]:
     """The weight of the second class in leaves that some Newton steps took so far, and its largest error.
 
     How far they go grows with it: it is found by bisection.

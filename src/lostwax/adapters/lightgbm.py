@@ -34,7 +34,8 @@ from lostwax.adapters.trees import (
     with_labels,
     with_shares,
 )
-from lostwax.games import Extremes
+from lostwax.games import Extremes, Noted
+from lostwax.games.notes import extreme_values
 from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, Ints, LabelSums, Tree
 
 VERSIONS = ("v4",)
@@ -126,9 +127,9 @@ class LightGBMModel(BoostedModel):
             )
         if any(fits):
             trees = (self._labelled(trees[0], seen[0], y, weight), *trees[1:])
-        notes, unread = [], []
+        notes, unread = list[Noted](), list[str]()
         if extremes:
-            notes.append(f"{self.name} holds the minimum and maximum of each column.")
+            notes.append(extreme_values(self.name, "holds the minimum and maximum of each column"))
         if cuts is None:
             notes.append(
                 f"{self.name}: its thresholds were not solved for, as they are not half-way between neighbours."

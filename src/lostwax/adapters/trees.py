@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lostwax.games import Extremes
+from lostwax.games import Extremes, Noted
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
 
 Numbers = NDArray[np.float64]
@@ -46,7 +46,7 @@ class Boosted:
 
     forest: Forest
     extremes: tuple[Extremes, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Noted, ...] = ()
     unread: tuple[str, ...] = ()  # what says nothing about single rows and why, as sentences
 
 

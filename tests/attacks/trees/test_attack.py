@@ -25,7 +25,7 @@ from grown import forest_of_sklearn, random_table
 from lostwax.adapters.sklearn import released
 from lostwax.attacks.trees import TreeConstraints, exact_cells, revealed_by_trees
 from lostwax.attacks.trees.attack import FEW_ROWS, ExactCells, missing_labels, with_large_leaves
-from lostwax.games import Fitted, Part, Records, TableCells
+from lostwax.games import Cells, Fitted, Part, Records
 from lostwax.games.trees import LEAF, Forest, LabelSums
 
 MODELS = {
@@ -94,7 +94,7 @@ def test_errors_name_the_model():
     fitted = Fitted("Ridge", records, torch.ones(40).double(), None)
     with pytest.raises(ValueError, match="Ridge has no trees"):
         TreeConstraints().leave_one_out(fitted, torch.arange(2))
-    part = Part(fitted, lambda rows: TableCells.lost(len(rows), 3))
+    part = Part(fitted, lambda rows: Cells.lost(len(rows), 3))
     with pytest.raises(ValueError, match="the bounds of Ridge have no way back"):
         revealed_by_trees(part, torch.arange(2))
 

@@ -13,9 +13,8 @@ from lostwax.adapters import catboost, lightgbm, xgboost
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
-from lostwax.adapters.sklearn.steps import Values
 from lostwax.adapters.trees import BoostedModel, is_read
-from lostwax.games import Columns, Fitted, Records, ReleasedTable
+from lostwax.games import Cells, Columns, Fitted, Records, ReleasedTable
 from lostwax.records.frames import coded
 
 LIBRARIES = {  # by package, what fitted models of it have
@@ -135,14 +134,14 @@ def _with_codes(place: Place) -> Place:
                 numbers[:, column] = cells.to_numpy(dtype=np.float64, na_value=np.nan)
         return numbers
 
-    def back(values: Values) -> Values:
-        cells = values.cells.astype(object)
+    def back(values: Cells) -> Cells:
+        cells = values.values.astype(object)
         for column, known in names.items():
             listed = np.empty(len(known) + 1, dtype=object)
             listed[:] = [*known, np.nan]
-            numbers = values.cells[:, column].astype(np.float64)
+            numbers = values.values[:, column].astype(np.float64)
             number = np.where(np.isnan(numbers), len(known), np.nan_to_num(numbers))
             cells[:, column] = listed[number.clip(0, len(known)).astype(np.intp)]
-        return Values(cells, values.kept)
+        return Cells(cells, values.kept)
 
     return place.through(back, codes(rows), forward=codes) if names else place
