@@ -21,17 +21,16 @@ from lostwax.adapters.trees import (
     UNIT,
     Boosted,
     BoostedModel,
+    Grown,
     Nodes,
     Numbers,
-    Visits,
-    misfits,
     other_data,
     parsing,
     present_values,
     real_numbers,
     whole_numbers,
 )
-from lostwax.games.trees import LEAF, Cuts, Floats, Forest, Ints, LabelSums, Tree, in_float32
+from lostwax.games.trees import LEAF, Cuts, Floats, Forest, Ints, LabelSums, in_float32
 
 OLDEST = (1, 0)
 LARGEST = float(np.finfo(np.float32).max)  # a border here parts rows with and without a value
@@ -74,13 +73,13 @@ class CatBoostModel(BoostedModel):
     @classmethod
     def of(cls, text: bytes, name: str) -> CatBoostModel:
         """Read what `save_model(format="json")` writes."""
-        with parsing(f"audit: {name} is damaged, or not a model of CatBoost. Save it again with save_model."):
+        with parsing(name, damage="is damaged, or not a model of CatBoost. Save it again with save_model."):
             document = json.loads(text)
         damage = (
-            f"audit: {name} is not a model of CatBoost {OLDEST[0]}, or a part of it is missing. Save it with "
+            f"is not a model of CatBoost {OLDEST[0]}, or a part of it is missing. Save it with "
             'save_model(path, format="json") and default settings.'
         )
-        with parsing(damage, SettingNotReadError):
+        with parsing(name, SettingNotReadError, damage=damage):
             inputs, settings = document["features_info"], document["model_info"].get("params", {})
             for part, why in OTHER_INPUTS.items():
                 if inputs.get(part):
@@ -120,20 +119,20 @@ class CatBoostModel(BoostedModel):
         cast, share = in_float32(x), in_float32(weight)
         exact = bool((share == np.round(share)).all()) and share.sum() < 2**53
         rounding = 0.0 if exact else 4 * EPSILON * len(share) * share.sum()
-        shapes, seen = self.descended(cast)
-        trees = [replace(tree, share=share, rounding=np.full(len(tree.size), rounding)) for tree in shapes]
-        for number, (tree, way) in enumerate(zip(trees, seen, strict=True)):
+        trees = []
+        for number, grown in enumerate(self.grown(cast)):
+            tree = replace(grown.tree, share=share, rounding=np.full(len(grown.tree.size), rounding))
+            grown = grown._replace(tree=tree)
             if not tree.size.any():
                 raise ValueError(
                     f"audit: {self.name} has no weights of leaves: they were removed from the model. Pass it as it was "
                     "fitted."
                 )
-            if len(wrong := misfits(tree, way)):
-                node, total = int(wrong[0]), way.sums(share, len(tree.size))[wrong[0]]
+            if len(wrong := grown.misfits()):
+                node, total = int(wrong[0]), grown.sums(share)[wrong[0]]
                 says = f"a total weight of {total:,.6g}, the model says {tree.size[node]:,.6g}"
                 raise other_data(self.name, f"in tree {number} the rows of node {node} have {says}")
-        if trees:
-            trees[0] = replace(trees[0], labels=self._label_sums(trees[0], seen[0], y))
+            trees.append(tree if number else replace(tree, labels=self._label_sums(grown, share, y)))
         cuts = tuple(self._cuts(cast)) if (weight > 0).all() and len(x) <= MAX_BINNED_ROWS else ()
         missing = np.ones(x.shape[1], dtype=np.bool_)
         missing[[feature.column for feature in self.features]] = [feature.has_missing for feature in self.features]
@@ -152,13 +151,13 @@ class CatBoostModel(BoostedModel):
             if len(borders) and np.isin(borders, half_way_in_float32(values[:-1], values[1:])).all():
                 yield Cuts(feature.column, borders, values=False, between=half_way_in_float32)
 
-    def _label_sums(self, tree: Tree, way: Visits, y: Numbers) -> LabelSums | None:
+    def _label_sums(self, grown: Grown, share: Numbers, y: Numbers) -> LabelSums | None:
         """Sums of labels in the leaves of the first tree, from its Newton steps; and of all rows, from their mean."""
-        share, bias = tree.share, self.base_score[0] if len(self.base_score) == 1 else np.nan
-        if share is None or y.ndim > 1 or self.scale != 1 or np.isnan(bias) or self.loss not in ("RMSE", "Logloss"):
+        tree, bias = grown.tree, self.base_score[0] if len(self.base_score) == 1 else np.nan
+        if y.ndim > 1 or self.scale != 1 or np.isnan(bias) or self.loss not in ("RMSE", "Logloss"):
             return None
         cast, root = in_float32(y), tree.size[0]
-        sums = way.sums(share * cast, len(tree.size))
+        sums = grown.sums(share * cast)
         apart = np.abs(y - cast) @ share + UNIT * np.abs(y).max() * share.max()  # labels are rounded to float32
         ridge = _number(self.settings, "tree_learner_options", "l2_leaf_reg", default=np.nan) * root / len(y)
         step = self.trees[0].value / self.rate

@@ -20,19 +20,15 @@ from lostwax.adapters.trees import (
     UNIT,
     Boosted,
     BoostedModel,
+    Grown,
     Nodes,
     Numbers,
-    Visits,
     check_no_empty_node,
-    class_targets,
-    damaged,
     parsing,
     present_values,
     real_numbers,
     thresholds_of,
     whole_numbers,
-    with_labels,
-    with_shares,
 )
 from lostwax.games import Extremes, Noted
 from lostwax.games.notes import extreme_values
@@ -81,7 +77,7 @@ class LightGBMModel(BoostedModel):
         # the categories of a data frame, which LightGBM writes after the model
         _, mark, after = text.rpartition("\npandas_categorical:")
         listed = after.partition("\n")[0] if mark else ""
-        with parsing(damaged(name), SettingNotReadError):
+        with parsing(name, SettingNotReadError):
             low, high = np.array([_ends(column) for column in about["feature_infos"].split()]).reshape(-1, 2).T
             model = cls(
                 name=name,
@@ -111,22 +107,22 @@ class LightGBMModel(BoostedModel):
                 "model was fitted on."
             )
         inside = self._grown_on(weight)
-        shapes, seen = self.descended(x, inside)
-        check_no_empty_node(self.name, shapes, seen)
-        share = inside.astype(np.float64)
-        trees = tuple(with_shares(tree, way, share, 0.0) for tree, way in zip(shapes, seen, strict=True))
-        fits = [tree.tells_path for tree in trees]
+        grown = self.grown(x, inside)
+        check_no_empty_node(self.name, grown)
+        grown = [each.with_shares(inside.astype(np.float64), 0.0) for each in grown]
+        fits = [each.tree.tells_path for each in grown]
         extremes, agreeing = self._extremes(x[inside])
         binned = min(MAX_BINNED_ROWS, _number(self.settings, "bin_construct_sample_cnt", MAX_BINNED_ROWS))
-        cuts = _cuts(shapes, x, inside) if len(x) <= binned else None
+        cuts = _cuts(grown, x, inside) if len(x) <= binned else None
         sampled = self._sampled()
         if not any(fits) and (sampled is None or (not cuts and agreeing < FEWEST_EXTREMES)):
             raise ValueError(
                 f"audit: {self.name} was not fitted on this table: the counts of its nodes are those of other rows. "
                 "Pass the data the model was fitted on."
             )
+        trees = [each.tree for each in grown]
         if any(fits):
-            trees = (self._labelled(trees[0], seen[0], y, weight), *trees[1:])
+            trees[0] = self._labelled(grown[0], y, weight)
         notes, unread = list[Noted](), list[str]()
         if extremes:
             notes.append(extreme_values(self.name, "holds the minimum and maximum of each column"))
@@ -138,14 +134,14 @@ class LightGBMModel(BoostedModel):
             why = f"they are of a sample of the rows ({sampled})" if sampled else "they are not those of the rows"
             number = f"{fits.count(False)} of {len(fits)}"
             unread.append(f"the counts of {number} trees of {self.name} were not audited: {why}.")
-        return Boosted(Forest(trees, cuts or (), single=False), extremes, tuple(notes), tuple(unread))
+        return Boosted(Forest(tuple(trees), cuts or (), single=False), extremes, tuple(notes), tuple(unread))
 
     def _grown_on(self, weight: Numbers) -> Bools:
         """(n,) the rows that trees were grown on: those without weight too, if they were passed to `fit`."""
         weighted = weight > 0
         first = self.trees[0] if self.trees else None
-        grown = first is not None and len(first.size) > 1 and first.size[0] == weighted.sum()
-        return weighted if grown else np.ones(len(weight), dtype=np.bool_)
+        counted = first is not None and len(first.size) > 1 and first.size[0] == weighted.sum()
+        return weighted if counted else np.ones(len(weight), dtype=np.bool_)
 
     def _sampled(self) -> str | None:
         """How rows were drawn for each tree; None if all were used."""
@@ -168,13 +164,13 @@ class LightGBMModel(BoostedModel):
         low, high = (torch.from_numpy(np.where(agree, end, np.nan)) for end in (self.low, self.high))
         return (Extremes(f"{self.name}'s feature_infos", low, high),), float(agree.sum() / stated.sum())
 
-    def _labelled(self, tree: Tree, way: Visits, y: Numbers, weight: Numbers) -> Tree:
+    def _labelled(self, grown: Grown, y: Numbers, weight: Numbers) -> Tree:
         """The first tree with sums of labels; with several classes of the root only, from their starting scores.
 
         Leaves of the first iteration are the starting score plus rate times -G / H. At the mean label gradients add to
         zero, and the mean of the leaves by their H is the starting score.
         """
-        first, rate, objective = self.trees[: self.classes], self.rate, self.objective
+        tree, first, rate, objective = grown.tree, self.trees[: self.classes], self.rate, self.objective
         at = [np.flatnonzero(nodes.feature == LEAF) for nodes in first]
         value = [nodes.value[leaves] for nodes, leaves in zip(first, at, strict=True)]
         curvature = [nodes.curvature[leaves] for nodes, leaves in zip(first, at, strict=True)]
@@ -194,17 +190,15 @@ class LightGBMModel(BoostedModel):
             start, total = float(starts[0]), curvature[0]
             totals, rounding = np.zeros((len(tree.size), 1)), np.full(len(tree.size), np.inf)
             totals[at[0], 0] = total * (start + (value[0] - start) / rate)
-            spread = way.sums(weight * np.abs(y - start), len(tree.size))[at[0]]
-            spread = spread + np.abs(start) * total * (1 + 1 / rate)
+            spread = grown.sums(weight * np.abs(y - start))[at[0]] + np.abs(start) * total * (1 + 1 / rate)
             rounding[at[0]] = 8 * UNIT * (spread + np.abs(totals[at[0], 0]))
-            return with_labels(tree, LabelSums(totals, weight, rounding), y[:, None], way)
+            return grown.with_labels(LabelSums(totals, weight, rounding), y[:, None])
         if objective not in ("binary sigmoid:1", f"multiclass num_class:{self.classes}"):
             return tree
         # the starting scores are log(p / (1 - p)), or log p_k of several classes, of their shares in the table
         odds = np.exp(starts) if len(starts) > 1 else 1 / (1 + np.exp(np.array([starts[0], -starts[0]])))
-        rounding_of_root = float(16 * UNIT * weight.sum() * (1 + np.abs(starts).max()) / rate)
-        sums = LabelSums.of_root(odds * weight.sum(), weight, rounding_of_root, len(tree.size))
-        return with_labels(tree, sums, class_targets(y, len(odds)), way)
+        error = float(16 * UNIT * weight.sum() * (1 + np.abs(starts).max()) / rate)
+        return grown.with_class_counts(odds * weight.sum(), weight, error, y)
 
 
 def _nodes(entries: Mapping[str, str]) -> Nodes:
@@ -288,11 +282,11 @@ def above_half_way(lower: Floats, upper: Floats) -> Floats:
     return np.asarray(np.nextafter((lower + upper) / 2, np.inf))
 
 
-def _cuts(trees: list[Tree], x: Floats, inside: Bools) -> tuple[Cuts, ...] | None:
+def _cuts(grown: list[Grown], x: Floats, inside: Bools) -> tuple[Cuts, ...] | None:
     """The thresholds of each column; None if some are not half-way between neighbours, as with forced bins."""
     cuts = []
     for column in range(x.shape[1]):
-        thresholds, values = thresholds_of(trees, column), present_values(x, column, inside)
+        thresholds, values = thresholds_of(grown, column), present_values(x, column, inside)
         thresholds = thresholds[np.abs(thresholds) > ZERO]
         if not np.isin(thresholds, above_half_way(values[:-1], values[1:])).all():
             return None

@@ -23,7 +23,6 @@ Numbers = NDArray[np.float64]
 UNIT = 2.0**-24  # rounding to float32 changes a number by at most this share of it
 EPSILON = float(np.finfo(np.float64).eps)
 MAX_CODES = 1 << 20  # of a column of categories
-IN_ORDER = ", in the same order"
 
 
 class Nodes(NamedTuple):
@@ -81,16 +80,16 @@ class BoostedModel(ABC):
                 "data it was fitted on, with its columns in the same order."
             )
 
-    def descended(self, x: Floats, inside: Bools | None = None) -> tuple[list[Tree], list[Visits]]:
-        """The trees, whose sizes say nothing yet, and the way of rows down each."""
+    def grown(self, x: Floats, inside: Bools | None = None) -> list[Grown]:
+        """The trees, whose sizes say nothing yet, and the way of rows (n, d) down each."""
         count: dict[int, int] = {}  # codes of each column: by number, more than any in the table or in the trees
         for nodes in self.trees:
             for node, codes in nodes.codes.items():
                 column = int(nodes.feature[node])
                 present = count.get(column, 1 + int(np.nanmax(x[:, column], initial=0.0)))
                 count[column] = max(present, 1 + int(codes.max(initial=0)))
-        trees = [self._tree(nodes, count, len(x)) for nodes in self.trees]
-        return trees, [visits(tree, x, strict=self.strict, inside=inside) for tree in trees]
+        trees = (self._tree(nodes, count, len(x)) for nodes in self.trees)
+        return [Grown.of(tree, x, strict=self.strict, inside=inside) for tree in trees]
 
     def _tree(self, nodes: Nodes, count: Mapping[int, int], rows: int) -> Tree:
         """One tree; raises if its nodes form none, because in a damaged file a row could go around in circles."""
@@ -126,72 +125,86 @@ def is_read(model: Any) -> bool:
     return isinstance(model, BoostedModel)
 
 
-class Visits(NamedTuple):
-    """Every node that each row passes, as pairs; and where the rows end."""
+class Grown(NamedTuple):
+    """A tree and the way of rows down it: every node that each row passes, as pairs; and where the rows end."""
 
+    tree: Tree
     rows: Ints
     nodes: Ints
     leaves: Ints  # (n,)
 
-    def sums(self, values: Floats, count: int) -> Numbers:
-        """(count,) the sum of the values of the rows in each node."""
-        return np.bincount(self.nodes, values[self.rows], count).astype(np.float64)
+    @classmethod
+    def of(cls, tree: Tree, x: Floats, *, strict: bool = False, inside: Bools | None = None) -> Grown:
+        """Send rows (n, d), as the trees compare them, down a tree; some stay outside."""
+        rows = np.arange(len(x)) if inside is None else np.flatnonzero(inside)
+        leaves = np.zeros(len(x), dtype=np.intp)
+        passed: list[tuple[Ints, Ints]] = [(rows, leaves[rows])]
+        for level in tree.levels(x, rows, strict=strict):
+            leaves[level.rows] = level.child
+            passed.append((level.rows, level.child))
+        all_rows, nodes = (np.concatenate(part) for part in zip(*passed, strict=True))
+        return cls(tree, all_rows, nodes, leaves)
 
-    def below(self, tree: Tree) -> Ints:
+    def sums(self, values: Floats) -> Numbers:
+        """(m,) the sum of the values (n,) of the rows in each node."""
+        return np.bincount(self.nodes, values[self.rows], len(self.tree.size)).astype(np.float64)
+
+    def counts(self) -> Ints:
+        """(m,) how many rows are in each node."""
+        return np.bincount(self.nodes, minlength=len(self.tree.size))
+
+    def _below(self) -> Ints:
         """The root, and the children of every node that a row passes."""
-        inner = np.unique(self.nodes[tree.feature[self.nodes] != LEAF])
-        return np.unique(np.concatenate([np.zeros(1, dtype=np.intp), tree.left[inner], tree.right[inner]]))
+        inner = np.unique(self.nodes[self.tree.feature[self.nodes] != LEAF])
+        return np.unique(np.concatenate([np.zeros(1, dtype=np.intp), self.tree.left[inner], self.tree.right[inner]]))
+
+    def has_empty_node(self) -> bool:
+        """Whether a node holds no row."""
+        return bool((self.counts()[self._below()] == 0).any())
+
+    def misfits(self) -> Ints:
+        """The nodes whose size is not that of their rows; that have too few, if it is not known which were used."""
+        tree, below = self.tree, self._below()
+        if tree.share is None:
+            return below[(self.counts() < np.where(np.isfinite(tree.rounding), tree.size, 1))[below]]
+        return below[(np.abs(self.sums(tree.share) - tree.size) > tree.rounding)[below]]
+
+    def check_counts(self, name: str, number: int) -> None:
+        """Raise if nodes do not hold as many rows as they say."""
+        if len(wrong := self.misfits()):
+            tree, node = self.tree, int(wrong[0])
+            count = self.counts()[node] if tree.share is None else self.sums(tree.share)[node]
+            says = f"node {node} holds {count:,.0f} rows, the model says {tree.size[node]:,.0f}"
+            raise other_data(name, f"in tree {number} {says}", ", in the same order")
+
+    def label_misfits(self, sums: LabelSums, targets: Floats, times: float = 1.0) -> Bools:
+        """(m,) nodes that rows reach whose sums are not those of the labels (n, k), by some times their error."""
+        totals = np.stack([self.sums(sums.weight * column) for column in targets.T], 1)
+        off = (np.abs(totals - sums.totals) > times * sums.rounding[:, None]).any(1)
+        return np.asarray(off & (self.counts() > 0))
+
+    def with_shares(self, share: Floats, rounding: Floats | float) -> Grown:
+        """The tree with what each row adds to its sizes, which say nothing if the rows do not add up to them."""
+        tree = replace(self.tree, share=share, rounding=np.broadcast_to(rounding, self.tree.size.shape))
+        sized = self._replace(tree=tree)
+        if not len(sized.misfits()):
+            return sized
+        return self._replace(tree=replace(tree, rounding=np.full(len(tree.size), np.inf)))
+
+    def with_labels(self, sums: LabelSums, targets: Floats) -> Tree:
+        """The tree with sums of labels, if they are those of the rows; otherwise it was penalised in some other way."""
+        return self.tree if self.label_misfits(sums, targets).any() else replace(self.tree, labels=sums)
+
+    def with_class_counts(self, counts: Floats, weight: Floats, error: float, y: Floats) -> Tree:
+        """The same from the weight of each class among all rows."""
+        sums = LabelSums.of_root(counts, weight, error, len(self.tree.size))
+        return self.with_labels(sums, np.asarray(y[:, None] == np.arange(len(counts)), dtype=np.float64))
 
 
-def visits(tree: Tree, x: Floats, *, strict: bool = False, inside: Bools | None = None) -> Visits:
-    """The way of rows (n, d), as the trees compare them, down a tree; some stay outside."""
-    rows = np.arange(len(x)) if inside is None else np.flatnonzero(inside)
-    leaves = np.zeros(len(x), dtype=np.intp)
-    passed: list[tuple[Ints, Ints]] = [(rows, leaves[rows])]
-    for level in tree.levels(x, rows, strict=strict):
-        leaves[level.rows] = level.child
-        passed.append((level.rows, level.child))
-    all_rows, nodes = (np.concatenate(part) for part in zip(*passed, strict=True))
-    return Visits(all_rows, nodes, leaves)
-
-
-def misfits(tree: Tree, seen: Visits) -> Ints:
-    """The nodes whose size is not that of their rows; that have too few, if it is not known which rows were used."""
-    below = seen.below(tree)
-    if tree.share is None:
-        fewest = np.where(np.isfinite(tree.rounding), tree.size, 1)
-        return below[(np.bincount(seen.nodes, minlength=len(tree.size)) < fewest)[below]]
-    return below[(np.abs(seen.sums(tree.share, len(tree.size)) - tree.size) > tree.rounding)[below]]
-
-
-def with_shares(tree: Tree, seen: Visits, share: Floats, rounding: Floats | float) -> Tree:
-    """The tree with what each row adds to its sizes, which say nothing if the rows do not add up to them."""
-    sized = replace(tree, share=share, rounding=np.broadcast_to(rounding, tree.size.shape))
-    return sized if not len(misfits(sized, seen)) else replace(sized, rounding=np.full(len(tree.size), np.inf))
-
-
-def label_misfits(sums: LabelSums, targets: Floats, seen: Visits, times: float = 1.0) -> Bools:
-    """(m,) nodes that rows reach whose sums are not those of the labels (n, k), by some times their error."""
-    count = len(sums.totals)
-    totals = np.stack([seen.sums(sums.weight * column, count) for column in targets.T], 1)
-    off = (np.abs(totals - sums.totals) > times * sums.rounding[:, None]).any(1)
-    return np.asarray(off & (np.bincount(seen.nodes, minlength=count) > 0))
-
-
-def with_labels(tree: Tree, sums: LabelSums, targets: Floats, seen: Visits) -> Tree:
-    """The tree with sums of labels, if they are those of the rows; otherwise it was penalised in some other way."""
-    return tree if label_misfits(sums, targets, seen).any() else replace(tree, labels=sums)
-
-
-def class_targets(y: Floats, classes: int) -> Numbers:
-    """(n, classes) 1 in the column of each row's class."""
-    return np.asarray(y[:, None] == np.arange(classes), dtype=np.float64)
-
-
-def check_no_empty_node(name: str, trees: Sequence[Tree], seen: Sequence[Visits]) -> None:
+def check_no_empty_node(name: str, grown: Sequence[Grown]) -> None:
     """Raise if a tree has a node that no row of the table is in."""
-    for number, (tree, way) in enumerate(zip(trees, seen, strict=True)):
-        if (np.bincount(way.nodes, minlength=len(tree.size))[way.below(tree)] == 0).any():
+    for number, tree in enumerate(grown):
+        if tree.has_empty_node():
             raise ValueError(
                 f"audit: {name} was not fitted on this table: tree {number} has a node that no row is in. Pass the "
                 "data the model was fitted on, with its columns in the same order."
@@ -206,18 +219,9 @@ def other_data(name: str, why: str, more: str = "") -> ValueError:
     )
 
 
-def check_counts(name: str, number: int, tree: Tree, seen: Visits) -> None:
-    """Raise if nodes do not hold as many rows as they say."""
-    if len(wrong := misfits(tree, seen)):
-        node = int(wrong[0])
-        share = np.ones(len(seen.leaves)) if tree.share is None else tree.share
-        count = seen.sums(share, len(tree.size))[node]
-        says = f"node {node} holds {count:,.0f} rows, the model says {tree.size[node]:,.0f}"
-        raise other_data(name, f"in tree {number} {says}", IN_ORDER)
-
-
-def thresholds_of(trees: Sequence[Tree], column: int) -> Numbers:
+def thresholds_of(grown: Sequence[Grown], column: int) -> Numbers:
     """The distinct thresholds of one column in all trees."""
+    trees = (each.tree for each in grown)
     used = [tree.threshold[(tree.feature == column) & np.isfinite(tree.threshold)] for tree in trees]
     return np.unique(np.concatenate([np.empty(0), *used]))
 
@@ -229,8 +233,8 @@ def present_values(x: Floats, column: int, rows: Bools | None = None) -> Numbers
 
 
 @contextmanager
-def parsing(damage: str, *refusals: type[Exception]) -> Iterator[None]:
-    """Raise a ValueError that states the damage where a part of a file is missing, too large, or of another kind.
+def parsing(name: str, *refusals: type[Exception], damage: str | None = None) -> Iterator[None]:
+    """Raise a ValueError that names the file where a part of it is missing, too large, or of another kind.
 
     Errors that are refusals say more, and pass.
     """
@@ -239,12 +243,8 @@ def parsing(damage: str, *refusals: type[Exception]) -> Iterator[None]:
     except refusals:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError):
-        raise ValueError(damage) from None  # a cause can quote values of the table
-
-
-def damaged(name: str) -> str:
-    """That a part of a file is missing or wrong."""
-    return f"audit: {name} is damaged: a part of the model is missing, or is not what it should be. Save it again."
+        part = "is damaged: a part of the model is missing, or is not what it should be. Save it again."
+        raise ValueError(f"audit: {name} {damage or part}") from None  # a cause can quote values of the table
 
 
 def whole_numbers(values: Any, count: int | None = None) -> Ints:

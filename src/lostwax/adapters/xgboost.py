@@ -21,18 +21,14 @@ from lostwax.adapters.trees import (
     UNIT,
     Boosted,
     BoostedModel,
+    Grown,
     Nodes,
     Numbers,
-    Visits,
     check_no_empty_node,
-    class_targets,
-    damaged,
     parsing,
     real_numbers,
     thresholds_of,
     whole_numbers,
-    with_labels,
-    with_shares,
 )
 from lostwax.games.trees import LEAF, Cuts, Floats, Forest, LabelSums, Tree, in_float32
 
@@ -133,7 +129,7 @@ class XGBoostModel(BoostedModel):
     def of(cls, text: bytes, name: str) -> XGBoostModel:
         """Read what `Booster.save_raw("json")` gives."""
         again = "Load it with xgboost and save it again with save_model."
-        with parsing(f"audit: {name} is not a model of XGBoost, or was saved by a version before 1.0. {again}"):
+        with parsing(name, damage=f"is not a model of XGBoost, or was saved by a version before 1.0. {again}"):
             document = json.loads(text)
             learner, version = document["learner"], tuple(map(int, document["version"]))
             booster, params, objective = (
@@ -149,12 +145,12 @@ class XGBoostModel(BoostedModel):
             raise SettingNotReadError(
                 "booster='gblinear' was not read: it is a linear model, stopped before its optimum", "."
             )
-        with parsing(damaged(name)):
+        with parsing(name):
             model = (booster["gbtree"] if kind == "dart" else booster)["model"]
             trees = tuple(model["trees"])
         if not trees:
             raise ValueError(f"audit: {name} has no trees, so it reveals nothing. Pass it as it was fitted.")
-        with parsing(damaged(name), SettingNotReadError):
+        with parsing(name, SettingNotReadError):
             if any(int(tree["tree_param"]["size_leaf_vector"]) > 1 for tree in trees):
                 raise SettingNotReadError(
                     "multi_strategy='multi_output_tree' was not read: its leaves hold vectors", "."
@@ -183,14 +179,14 @@ class XGBoostModel(BoostedModel):
         """What the trees say about rows (n, d), with codes for categories; y are class numbers or targets."""
         cast = in_float32(x)
         self.check_columns(cast, 1 + max(int(nodes.feature.max()) for nodes in self.trees))
-        shapes, seen = self.descended(cast)
-        objective = OBJECTIVES.get(self.objective)
+        grown, objective = self.grown(cast), OBJECTIVES.get(self.objective)
         known = objective is not None and not self.drops
-        trees = tuple(self._sized(objective, shapes, seen, y, weight)) if objective and known else tuple(shapes)
-        fits = [tree.tells_path for tree in trees]
+        if objective is not None and known:
+            grown = list(self._sized(objective, grown, y, weight))
+        fits = [each.tree.tells_path for each in grown]
         if not any(fits):  # a single node can be empty by rounding, of a threshold between close values
-            check_no_empty_node(self.name, shapes, seen)
-        cuts = _cuts(shapes, cast)
+            check_no_empty_node(self.name, grown)
+        cuts = _cuts(grown, cast)
         if cuts is None and not any(fits):
             if self.exact and (not known or self.subsample < 1):
                 raise SettingNotReadError(
@@ -203,12 +199,13 @@ class XGBoostModel(BoostedModel):
                 "thresholds values of it. Pass the data the model was fitted on; its sample_weight too. A model of "
                 "tree_method='exact' with subsample < 1, DART or a custom objective is not read."
             )
+        first = grown[0].tree
         if any(fits) and objective is not None:
-            trees = (self._labelled(objective, trees, seen[0], y, weight), *trees[1:])
+            first = self._labelled(objective, grown, y, weight)
         note = "every threshold is a value of the table."
         if cuts is None:
             note = "thresholds lie between values (tree_method='exact'); only the paths of rows were read."
-        forest = Forest(trees, cuts or (), strict=True)
+        forest = Forest((first, *(each.tree for each in grown[1:])), cuts or (), strict=True)
         return Boosted(forest, notes=(f"{self.name}: {note}",), unread=self._unread(known, fits))
 
     def _unread(self, known: bool, fits: list[bool]) -> tuple[str, ...]:
@@ -223,9 +220,7 @@ class XGBoostModel(BoostedModel):
         unread = f"the sizes of nodes in {number} trees of {self.name} were not audited: {why}."
         return () if all(fits) else (unread,)
 
-    def _sized(
-        self, objective: Curvature, shapes: list[Tree], seen: list[Visits], y: Numbers, weight: Numbers
-    ) -> Iterator[Tree]:
+    def _sized(self, objective: Curvature, grown: list[Grown], y: Numbers, weight: Numbers) -> Iterator[Grown]:
         """The trees with the share of each row: its second derivative before the tree was grown, in float32."""
         base = objective.to_margin(self.base_score)
         outputs = len(base)
@@ -240,44 +235,40 @@ class XGBoostModel(BoostedModel):
             error = np.abs(beside[1] - beside[0]) + objective.steps * UNIT * share + objective.cancels * UNIT * weights
             error += np.abs(share.astype(np.float32) - share)
             for number in range(start, end):
-                tree, way, output = shapes[number], seen[number], self.output[number]
-                rounding = way.sums(error[:, output], len(tree.size)) + 2 * UNIT * np.abs(tree.size)
-                yield with_shares(tree, way, share[:, output], rounding)
-                margins[:, output] += self.trees[number].value[way.leaves].astype(np.float32)
+                each, nodes, output = grown[number], self.trees[number], self.output[number]
+                rounding = each.sums(error[:, output]) + 2 * UNIT * np.abs(nodes.size)
+                yield each.with_shares(share[:, output], rounding)
+                margins[:, output] += nodes.value[each.leaves].astype(np.float32)
 
-    def _labelled(
-        self, objective: Curvature, trees: tuple[Tree, ...], way: Visits, y: Numbers, weight: Numbers
-    ) -> Tree:
+    def _labelled(self, objective: Curvature, grown: list[Grown], y: Numbers, weight: Numbers) -> Tree:
         """The first tree with sums of labels; with several classes of the root only, from the first tree of each.
 
         All rows have the same margin there, that of base_score: G = sum_i w_i (p - y_i) with its prediction p.
         """
         numbers = [self.output.index(output) for output in range(len(self.base_score))]
-        first, tree = [trees[number] for number in numbers], trees[0]
-        several = y.ndim > 1 or (len(first) > 1 and objective is not SOFTMAX)  # labels per row
-        if several or not all(one_class.tells_path for one_class in first):
+        several = y.ndim > 1 or (len(numbers) > 1 and objective is not SOFTMAX)  # labels per row
+        first, tree = grown[0], grown[0].tree
+        if several or not all(grown[number].tree.tells_path for number in numbers):
             return tree
         if self.settings.get("scale_pos_weight", 1.0) != 1.0:
             return tree
         base = in_float32(objective.to_margin(self.base_score))
-        rate = self.rate / (self.iterations[1] // len(first))  # trees of one iteration share its learning rate
+        rate = self.rate / (self.iterations[1] // len(numbers))  # trees of one iteration share its learning rate
         gradients = [self._gradients(self.trees[number], rate) for number in numbers]
         if self.objective == "reg:squarederror":  # H is the weight, and sum w y = b sum w - G
-            totals = float(base[0]) * tree.size - gradients[0]
-            spread = way.sums(weight * np.abs(y - float(base[0])), len(tree.size)) + 2 * np.abs(base[0]) * tree.size
+            totals = base[0] * tree.size - gradients[0]
+            spread = first.sums(weight * np.abs(y - base[0])) + 2 * np.abs(base[0]) * tree.size
             error = 4 * UNIT * np.abs(gradients[0]) + 4 * UNIT * (spread + np.abs(totals))
-            return with_labels(tree, LabelSums(totals[:, None], weight, error), y[:, None], way)
+            return first.with_labels(LabelSums(totals[:, None], weight, error), y[:, None])
         if objective is not SOFTMAX and self.objective != "binary:logistic":
             return tree
         # at the root the weights of all rows add to W, which is known, and those of a class to p W - G
-        total = float(weight.sum())
+        total, at_root = float(weight.sum()), np.array([gradient[0] for gradient in gradients])
         p = np.array([_sigmoid(base[0])]) if len(base) == 1 else _softmax(base[None])[0]
-        at_root = np.array([gradient[0] for gradient in gradients])
         ones = p * total - at_root
         counts = np.array([total - ones[0], ones[0]]) if len(base) == 1 else ones
         rounding = 4 * UNIT * np.abs(at_root).max() + 16 * UNIT * total * (1 + np.abs(base).max())
-        sums = LabelSums.of_root(counts, weight, rounding, len(tree.size))
-        return with_labels(tree, sums, class_targets(y, len(counts)), way)
+        return first.with_class_counts(counts, weight, rounding, y)
 
     def _gradients(self, nodes: Nodes, rate: float) -> Numbers:
         """(m,) the sum of gradients in each node, from its weight -G / (H + lambda)."""
@@ -351,14 +342,14 @@ def model_of(fitted: Any) -> XGBoostModel:
     return replace(model, rate=rate, ridge=ridge, subsample=subsample, exact=exact)
 
 
-def _cuts(trees: list[Tree], x: Floats) -> tuple[Cuts, ...] | None:
+def _cuts(grown: list[Grown], x: Floats) -> tuple[Cuts, ...] | None:
     """The thresholds of each column that are values of it; None if others are among them."""
     cuts = []
     for column in range(x.shape[1]):
         values = np.sort(x[~np.isnan(x[:, column]), column])
         if len(values) < 2:
             continue
-        thresholds, (low, high) = thresholds_of(trees, column), _sentinels(values)
+        thresholds, (low, high) = thresholds_of(grown, column), _sentinels(values)
         inside = thresholds[(thresholds > low) & (thresholds < high)]
         if not np.isin(inside, values).all():
             return None

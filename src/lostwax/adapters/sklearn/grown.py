@@ -12,7 +12,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.class_weight import compute_sample_weight
 
 from lostwax.adapters.sklearn.estimators import Array
-from lostwax.adapters.trees import EPSILON, Visits, check_counts, label_misfits, misfits, other_data, visits
+from lostwax.adapters.trees import EPSILON, Grown, other_data
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree, in_float32
 
 MEANS = ("squared_error", "friedman_mse", "poisson")  # criteria for which a node's value is the mean of its labels
@@ -74,17 +74,17 @@ def forest_of_samples(estimator: Any, x: Floats, samples: Iterable[TreeSample], 
 def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: bool) -> Tree:
     """One tree; raises if its nodes do not fit the rows."""
     tree = tree_of(sample)
-    seen = visits(tree, x, inside=sample.inside)
-    if ordered and len(misfits(tree, seen)) and not len(misfits(replace(tree, share=None), visits(tree, x))):
+    grown = Grown.of(tree, x, inside=sample.inside)
+    if ordered and len(grown.misfits()) and not len(Grown.of(replace(tree, share=None), x).misfits()):
         raise ValueError(
             f"audit: the rows of X fit the trees of {name}, but not the rows drawn for each tree by row number. Pass "
             "the data the model was fitted on, with the rows in the same order."
         )
-    check_counts(name, number, tree, seen)
-    _check_sums(name, number, sample, tree, seen)
+    grown.check_counts(name, number)
+    _check_sums(name, number, sample, grown)
     if not tree.between_neighbours:
         return tree
-    off = (_off_any_middle if tree.share is None else _off_middle)(tree, x, seen)  # (m,)
+    off = (_off_any_middle if tree.share is None else _off_middle)(grown, x)  # (m,)
     far = off > NEAR * np.abs(np.nan_to_num(x)).max(0)[tree.feature]
     if far.any():
         node = int(np.argmax(far))
@@ -95,8 +95,8 @@ def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: 
 def fit_the_trees(samples: Iterable[TreeSample], x: Floats) -> bool:
     """Whether every node has as many of the rows of x (n, d) as it says."""
     cast = in_float32(x)
-    trees = ((tree_of(sample), sample.inside) for sample in samples)
-    return not any(len(misfits(tree, visits(tree, cast, inside=inside))) for tree, inside in trees)
+    grown = (Grown.of(tree_of(sample), cast, inside=sample.inside) for sample in samples)
+    return not any(len(tree.misfits()) for tree in grown)
 
 
 def tree_of(sample: TreeSample) -> Tree:
@@ -185,7 +185,7 @@ def tree_class_weights(tree: Any, labels: Array, weight: Floats) -> Floats:
     return min((every, some), key=lambda factor: abs(float(weight @ factor) - total))
 
 
-def _check_sums(name: str, number: int, sample: TreeSample, tree: Tree, seen: Visits) -> None:
+def _check_sums(name: str, number: int, sample: TreeSample, grown: Grown) -> None:
     """Raise if the weights or labels of rows do not add up to those of nodes."""
     inside = sample.inside
     if sample.class_weight is None or sample.weight is None or inside is None:
@@ -195,17 +195,17 @@ def _check_sums(name: str, number: int, sample: TreeSample, tree: Tree, seen: Vi
     if not abs(weight.sum() - says) <= 1e-9 * says:
         total = f"the rows have a total weight of {weight.sum():.6g}, the model says {says:.6g}"
         raise other_data(name, f"in tree {number} {total}")
-    if tree.labels is None or sample.targets is None:
+    if grown.tree.labels is None or sample.targets is None:
         return
-    off = label_misfits(tree.labels, sample.targets.values, seen, times=4)
+    off = grown.label_misfits(grown.tree.labels, sample.targets.values, times=4)
     if off.any():
         raise other_data(name, f"in tree {number} the labels of node {int(off.argmax())} are not those of its rows")
 
 
-def _off_middle(tree: Tree, x: Floats, seen: Visits) -> Floats:
+def _off_middle(grown: Grown, x: Floats) -> Floats:
     """(m,) how far each threshold is from the middle between its neighbours; 0 for leaves."""
-    split = _splits_numbers(tree)
-    row, node = (part[split[seen.nodes]] for part in (seen.rows, seen.nodes))
+    tree, split = grown.tree, _splits_numbers(grown.tree)
+    row, node = (part[split[grown.nodes]] for part in (grown.rows, grown.nodes))
     value = x[row, tree.feature[node]]
     left, right = value <= tree.threshold[node], value > tree.threshold[node]
     below, above = np.full(len(tree.size), -np.inf), np.full(len(tree.size), np.inf)
@@ -216,10 +216,10 @@ def _off_middle(tree: Tree, x: Floats, seen: Visits) -> Floats:
     return off
 
 
-def _off_any_middle(tree: Tree, x: Floats, seen: Visits) -> Floats:
+def _off_any_middle(grown: Grown, x: Floats) -> Floats:
     """(m,) how far each threshold is from the middle between any two values in its node; 0 for leaves."""
-    off, order = np.zeros(len(tree.size)), np.argsort(seen.nodes, kind="stable")
-    members = np.split(seen.rows[order], np.cumsum(np.bincount(seen.nodes, minlength=len(off)))[:-1])
+    tree, order = grown.tree, np.argsort(grown.nodes, kind="stable")
+    off, members = np.zeros(len(tree.size)), np.split(grown.rows[order], np.cumsum(grown.counts())[:-1])
     for node in np.flatnonzero(_splits_numbers(tree)):
         threshold, values = tree.threshold[node], np.unique(x[members[node], tree.feature[node]])
         left, right = values[values <= threshold], values[values > threshold]

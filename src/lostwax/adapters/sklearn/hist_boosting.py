@@ -6,9 +6,8 @@ where there are more values than bins. Its nodes have the numbers of their rows,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -18,26 +17,12 @@ from sklearn.model_selection import train_test_split
 from lostwax.adapters.sklearn.estimators import Array
 from lostwax.adapters.sklearn.grown import Targets
 from lostwax.adapters.sklearn.trees import forest_of
-from lostwax.adapters.trees import EPSILON, check_counts, other_data, visits
+from lostwax.adapters.trees import EPSILON, Grown, other_data
 from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, LabelSums, Method, Quantiles, Tree, half_way
 
 NO_LIMIT = 1e300  # scikit-learn writes infinite edges as this number
+MEANS, LOG_MEANS = ("squared_error",), ("poisson", "gamma")  # losses that start at the mean, or at its logarithm
 METHODS: tuple[Method, ...] = ("averaged_inverted_cdf", "midpoint")  # of quantiles: since version 1.9, and before
-
-
-class Baseline(NamedTuple):
-    """How a loss writes the mean of the labels into the first prediction."""
-
-    mean: Callable[[Floats], Floats]
-    slope: Callable[[Floats], Floats]  # how much the mean changes with the prediction, by the mean
-
-
-LOG = Baseline(np.exp, lambda mean: mean)
-BASELINES = {  # losses without one start at the median or at a quantile
-    "squared_error": Baseline(lambda raw: raw, np.ones_like),
-    "poisson": LOG,
-    "gamma": LOG,
-}
 
 
 def own_encoder(estimator: Any) -> Any | None:
@@ -54,7 +39,7 @@ def forest_of_hist(estimator: Any, x: Floats, labels: Array, weight: Floats) -> 
     inside = _grown_on(estimator, labels, weight, count=int(first["count"][0]))
     trees = [_tree(predictor, estimator, inside) for stage in estimator._predictors for predictor in stage]
     for number, tree in enumerate(trees):
-        check_counts(type(estimator).__name__, number, tree, visits(tree, seen, inside=inside))
+        Grown.of(tree, seen, inside=inside).check_counts(type(estimator).__name__, number)
     sums = _baseline_sums(estimator, labels, np.where(inside, weight, 0.0), len(first))
     trees[0] = replace(trees[0], labels=sums)
     cuts, quantiles = _edges(estimator, seen, inside & (weight != 0))
@@ -119,9 +104,10 @@ def _baseline_sums(estimator: Any, labels: Array, weight: Floats, nodes: int) ->
         odds = np.exp(raw - raw.max())
         means[columns] = odds / odds.sum()
         bound = error + summing
-    elif (baseline := BASELINES.get(estimator.loss)) is not None:
-        means[columns] = baseline.mean(raw)
-        bound = float(baseline.slope(np.abs(means)).max()) * error + summing * np.abs(targets.values).max()
+    elif estimator.loss in (*MEANS, *LOG_MEANS):
+        means[columns] = np.exp(raw) if estimator.loss in LOG_MEANS else raw
+        slope = float(np.abs(means).max()) if estimator.loss in LOG_MEANS else 1.0  # of the mean by the prediction
+        bound = slope * error + summing * np.abs(targets.values).max()
     else:
         return None
     if np.abs(means * total - weight @ targets.values).max() > total * bound:

@@ -3,9 +3,9 @@
 Trees compare: of a value they can tell only between which two thresholds it lies. A column is coded by these intervals,
 or by its values where these are public (a binary column), so a row is a cell of a grid and a leaf is a box.
 
-A row can be in cells whose leaf has room for it in every tree that was grown on it. Boxes of cells are sent down tree by
-tree. A box that spans a split is divided; one that ends in a leaf with too few rows of every class is dropped. Few are
-left after a hundred trees, so cells need not be listed one by one.
+A row can be in cells whose leaf has room for it in every tree that was grown on it. Boxes of cells are sent down tree
+by tree. A box that spans a split is divided; one that ends in a leaf with too few rows of every class is dropped. Few
+are left after a hundred trees, so cells need not be listed one by one.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def near_solution(equations: Equations) -> Ints:
     shares, group, members = np.clip(shares, equations.low, equations.high), equations.group, equations.members
     sums = np.bincount(group, shares, minlength=len(members))
     shares = shares * (members / np.maximum(sums, 1e-300))[group]
-    numbers = np.floor(shares).astype(np.int64)
+    numbers: Ints = np.floor(shares).astype(np.int64)
     missing = members - np.bincount(group, numbers, minlength=len(members)).astype(np.int64)
     order = np.lexsort((numbers - shares, group))
     first = np.searchsorted(group[order], group[order])  # where the group begins
