@@ -192,7 +192,7 @@ def _width() -> int:
 
 def _objection(attack: Attack, games: list[Knowledge], every: list[Knowledge]) -> str | None:
     """Why it applies to none of the games; of several reasons, the one about what these games have in common."""
-    from lostwax.games.running import objection_to
+    from lostwax.games.protocols import objection_to
 
     reasons = [objection_to(attack, game) for game in games]
     if None in reasons:
