@@ -214,7 +214,7 @@ MAY_READ_PROSE = {
     "reports/charts.py": "SVG",
     "fields.py": "the words of one type hint, joined",
     "attacks/newton/attack.py": "the objection of LinearResponse names it",
-    "games/running.py": "an attack of a user may name itself in its objection",
+    "games/protocols.py": "an attack of a user may name itself in its objection",
 }
 
 

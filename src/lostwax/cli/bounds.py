@@ -26,7 +26,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
-class Batches:
+class BatchOptions:
     """How a record gets into the steps of training."""
 
     sample_rate: float = 1.0
@@ -68,7 +68,7 @@ class Batches:
 
 
 @dataclass(frozen=True)
-class Aim:
+class GoalOptions:
     """What is at risk."""
 
     goal: Goal = "record"
@@ -107,7 +107,7 @@ class Aim:
         return bounds.MeanSquaredError(dict(zip(values, self.prior, strict=True)) if values else self.prior)
 
 
-ONE_RECORD, POISSON = Aim(), Batches()
+ONE_RECORD, POISSON = GoalOptions(), BatchOptions()
 
 
 @progress("bound")
@@ -116,8 +116,8 @@ def bound(
     baseline: Number = None,
     log_baseline: Number = None,
     tolerance: float = 1e-4,
-    batches: Annotated[Batches, arg(name="")] = POISSON,
-    aim: Annotated[Aim, arg(name="")] = ONE_RECORD,
+    batches: Annotated[BatchOptions, arg(name="")] = POISSON,
+    aim: Annotated[GoalOptions, arg(name="")] = ONE_RECORD,
     values: tuple[float, ...] = (),
     epsilon: Number = None,
     delta: float = 0.0,
@@ -182,9 +182,9 @@ def calibrate(
     max_success: float,
     baseline: Number = None,
     log_baseline: Number = None,
-    batches: Annotated[Batches, arg(name="")] = POISSON,
+    batches: Annotated[BatchOptions, arg(name="")] = POISSON,
     delta: float = 1e-5,
-    aim: Annotated[Aim, arg(name="")] = ONE_RECORD,
+    aim: Annotated[GoalOptions, arg(name="")] = ONE_RECORD,
     json: bool = False,
 ) -> None:
     """How much noise keeps every attack below this success rate?
