@@ -32,9 +32,9 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 DRAWS = 399  # blind tables: one that is better than all of them is so by chance with probability 1/400
-MOST_COMPARED = 500  # rows that blind tables are matched with
+MAX_COMPARED_ROWS = 500  # rows that blind tables are matched with
 CLAIM_DRAWS = 99  # blind tables in which rows are looked for
-FEWEST = 5  # rows of a class whose frequencies chance is given; smaller classes are taken together
+MIN_CLASS_ROWS = 5  # rows of a class whose frequencies chance is given; smaller classes are taken together
 LABEL = 1e-6  # what a wrong label costs: it decides between rows that are equal
 BLIND, BLIND_TABLE = "blind guess (means and most common values)", "blind table (columns shuffled)"
 
@@ -58,10 +58,10 @@ class Claims(NamedTuple):
 
     def held_by(self, x: Floats, labels: Ints) -> Bools:
         """(n, m) whether each row of a table (m, d) has what is claimed of each."""
-        held: Bools = ~self.label_certain[:, None] | (self.labels[:, None] == labels)
+        holds: Bools = ~self.label_certain[:, None] | (self.labels[:, None] == labels)
         for low, high, certain, cells in zip(self.low.T, self.high.T, self.certain.T, x.T, strict=True):
-            held &= ~certain[:, None] | ((low[:, None] <= cells) & (cells <= high[:, None]))
-        return held
+            holds &= ~certain[:, None] | ((low[:, None] <= cells) & (cells <= high[:, None]))
+        return holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,31 +112,31 @@ class WholeTableGames:
             "as released", answer.guess, self.table, labels=self.table.y, seconds=answer.seconds
         )
 
-    def luck(self, found: MatchedRows) -> Luck:
+    def luck(self, matched: MatchedRows) -> Luck:
         """How blind tables with the frequencies of the rebuilt one fare."""
         n, random = len(self.table), generator(self.seed, "blind tables")
-        rows = np.sort(random.permutation(n)[:MOST_COMPARED])
-        own, shuffled, redrawn = self._won(found.x, rows), [], []
-        deal = _Deal.of(found, self.blocks, self._classes(found.labels))
+        rows = np.sort(random.permutation(n)[:MAX_COMPARED_ROWS])
+        won, shuffled, redrawn = self._won(matched.x, rows), [], []
+        deal = _Deal.of(matched, self.blocks, self._classes(matched.labels))
         for _ in range(DRAWS if deal.parts else 1):  # nothing to deal: all are the table itself
             shuffled.append(self._won(deal(random), rows))
             # numbers are drawn again: that a value occurs in the table is for the model to tell
             redrawn.append(self._won(deal(random, self.numbers), rows) if self.numbers.any() else shuffled[-1])
-        rebuilt = np.stack([one.rebuilt for one in redrawn])  # (draws, r)
-        nearer = np.array([one.nearer.sum() for one in shuffled])
-        error = np.array([one.error.mean() for one in shuffled])
+        rebuilt = np.stack([blind.rebuilt for blind in redrawn])  # (draws, r)
+        nearer = np.array([blind.nearer.sum() for blind in shuffled])
+        error = np.array([blind.error.mean() for blind in shuffled])
         return Luck(
             games=len(rows),
-            rebuilt=float(own.rebuilt.sum()),
-            rebuilt_by_luck=float(np.mean([own.rebuilt.mean(), *rebuilt.mean(1)])),
+            rebuilt=float(won.rebuilt.sum()),
+            rebuilt_by_luck=float(np.mean([won.rebuilt.mean(), *rebuilt.mean(1)])),
             closest=1.0,
-            nearer=float(own.nearer.sum()),
-            nearer_by_luck=float(np.mean([own.nearer.sum(), *nearer]) / len(rows)),
-            farther=float((error > own.error.mean()).mean()),
+            nearer=float(won.nearer.sum()),
+            nearer_by_luck=float(np.mean([won.nearer.sum(), *nearer]) / len(rows)),
+            farther=float((error > won.error.mean()).mean()),
             blind_tables=(
-                _share(rebuilt.sum(1) >= own.rebuilt.sum()),
-                _share(nearer >= own.nearer.sum()),
-                _share(error <= own.error.mean() * (1 + 1e-9)),
+                _share(rebuilt.sum(1) >= won.rebuilt.sum()),
+                _share(nearer >= won.nearer.sum()),
+                _share(error <= won.error.mean() * (1 + 1e-9)),
             ),
         )
 
@@ -147,8 +147,8 @@ class WholeTableGames:
         """
         random = generator(self.seed, "claims")
         deal, labels = self._true_columns(self._classes(self.table.y.numpy())), self.table.y.numpy()
-        held = [claims.held_by(deal(random), labels).any(1) for _ in range(CLAIM_DRAWS)]
-        return np.asarray(np.mean(held, axis=0))
+        holds = [claims.held_by(deal(random), labels).any(1) for _ in range(CLAIM_DRAWS)]
+        return np.asarray(np.mean(holds, axis=0))
 
     def _true_columns(self, classes: Sequence[Ints]) -> _Deal:
         true = self.table.x.numpy()
@@ -159,7 +159,7 @@ class WholeTableGames:
         if self.ordered:
             return [np.arange(len(labels))]
         counts = np.bincount(labels)
-        groups = np.where(counts[labels] >= FEWEST, labels, -1)
+        groups = np.where(counts[labels] >= MIN_CLASS_ROWS, labels, -1)
         return [np.flatnonzero(groups == group) for group in np.unique(groups)]
 
     def _won(self, x: Floats, rows: Ints) -> _Won:

@@ -56,7 +56,7 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
     public, seconds = Public.of(x.numpy()), SECONDS if max_minutes is None else 30 * max_minutes
     start = time.perf_counter()
     with progress(f"search for the table (at most {clock_time(2 * seconds)})"):
-        found, unanswered = _rebuilt(forest, public, x.shape, seconds, seed)
+        rebuilt, unanswered = _rebuilt(forest, public, x.shape, seconds, seed)
     seconds_taken = time.perf_counter() - start
     judging = WholeTableGames(
         table,
@@ -64,12 +64,12 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         blind=_blind(x, public),
         blocks=public.blocks,
         numbers=~public.binary,
-        ordered=found.ordered,
+        ordered=rebuilt.ordered,
         seed=seed,
     )
-    matched, cells, claims = _matched(found, judging, public)
+    matched, cells, claims = _matched(rebuilt, judging, public)
     exact = cells.kept == Kept.EXACT
-    if found.ordered:
+    if rebuilt.ordered:
         certified = cells
     else:  # that there is a row with these values is no news where a blind table has one too
         unusual = judging.usual(claims) < USUAL
@@ -81,12 +81,18 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         certified=torch.from_numpy(exact[:, (x.amax(0) > x.amin(0)).numpy()].all(1, keepdims=True)),
     )
     line = judged(judging, Answer(WholeTable(), guess, seconds_taken))
+    # a row that is not rebuilt although the search came to its end is not in the counts of nodes
+    other = Verdict.ATTACK_LIMITED if rebuilt.solves and rebuilt.proven else Verdict.UNDECIDED
     finding = replace(
         line.finding,
         luck=judging.luck(matched),
         cells=CellsKept.of(cells, certified, x, x),
-        verdicts=_verdicts(line.finding.rebuilt, settled=found.solves and found.proven),
+        verdicts=tuple(Verdict.RECOVERABLE if won else other for won in line.finding.rebuilt.tolist()),
     )
+    order = "rows are rebuilt without their order: each is compared with the true row of a best matching, as chance is."
+    if rebuilt.ordered:
+        order = "bootstraps are drawn again from the seeds in the model and tell rows apart: row i is rebuilt as row i."
+    limit = f"the search took at most {seconds:g} s for a table, and as long again for others (max_minutes sets both)."
     return filled(
         judging,
         [line._replace(finding=finding)],
@@ -99,7 +105,7 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         population=len(table),
         seed=seed,
         provenance=of_table(table),
-        notes=(*public.notes(columns), _order(found), _limit(seconds)),
+        notes=(*public.notes(columns), order, limit),
         unanswered=unanswered,
         classes=released.classes,
         columns=columns.names,
@@ -194,31 +200,22 @@ def _rebuilt(
     """The table, and what the search leaves open; a table of which nothing is known if it cannot be begun."""
     values = dict.fromkeys(np.flatnonzero(public.binary).tolist(), BINARY)
     try:
-        found = WholeTable(Search(seconds))(forest, shape[1], values=values, one_hot=public.one_hot, seed=seed % 2**31)
+        table = WholeTable(Search(seconds))(forest, shape[1], values=values, one_hot=public.one_hot, seed=seed % 2**31)
     except TooManyCellsError as error:
         anything, nothing = np.full(shape, np.inf), np.zeros(shape, dtype=bool)
         labels = np.zeros(shape[0], dtype=np.int64)
-        found = RebuiltTable(
-            np.zeros(shape),
-            -anything,
-            anything,
-            labels,
-            nothing,
-            nothing[:, 0],
-            ordered=False,
-            solves=False,
-            proven=False,
-        )
-        return found, (str(error),)
-    if not found.solves:
-        return found, (
+        facts = {"ordered": False, "solves": False, "proven": False}
+        table = RebuiltTable(np.zeros(shape), -anything, anything, labels, nothing, nothing[:, 0], **facts)
+        return table, (str(error),)
+    if not table.solves:
+        return table, (
             f"The search was stopped after {seconds:g} s, before it found a table with all counts of the trees. Allow "
             "more minutes (max_minutes).",
         )
-    if found.proven:
-        return found, ()
+    if table.proven:
+        return table, ()
     cure = "Allow more minutes (max_minutes)." if find_spec("ortools") else "Install lostwax[solver]."
-    return found, (f"Which cells are the same in every table with these counts was not proven. {cure}",)
+    return table, (f"Which cells are the same in every table with these counts was not proven. {cure}",)
 
 
 def _blind(x: Tensor, public: Public) -> Tensor:
@@ -230,23 +227,23 @@ def _blind(x: Tensor, public: Public) -> Tensor:
     return blind
 
 
-def _matched(found: RebuiltTable, judging: WholeTableGames, public: Public) -> tuple[MatchedRows, Cells, Claims]:
+def _matched(rebuilt: RebuiltTable, judging: WholeTableGames, public: Public) -> tuple[MatchedRows, Cells, Claims]:
     """The rebuilt rows beside the true ones, and what is known of each cell.
 
     Cells that nothing is known of are blind guesses; so is how far an interval goes that has no end.
     """
     truth, blind = judging.table.x.numpy(), judging.blind.numpy()
     spread = REACH * truth.std(0)
-    low = np.where(np.isfinite(found.low), found.low, np.minimum(blind - spread, found.high))
-    high = np.where(np.isfinite(found.high), found.high, np.maximum(blind + spread, found.low))
-    unbounded = ~np.isfinite(found.low) & ~np.isfinite(found.high)
-    known = np.where(public.binary, found.low == found.high, ~unbounded)
-    x = np.where(public.binary, found.x, (low + high) / 2)
+    low = np.where(np.isfinite(rebuilt.low), rebuilt.low, np.minimum(blind - spread, rebuilt.high))
+    high = np.where(np.isfinite(rebuilt.high), rebuilt.high, np.maximum(blind + spread, rebuilt.low))
+    unbounded = ~np.isfinite(rebuilt.low) & ~np.isfinite(rebuilt.high)
+    known = np.where(public.binary, rebuilt.low == rebuilt.high, ~unbounded)
+    x = np.where(public.binary, rebuilt.x, (low + high) / 2)
     grouped = np.isin(np.arange(len(blind)), [column for group in public.one_hot for column in group])
     x = np.where(known | grouped, x, blind)
-    labels = found.labels.astype(np.int64)
+    labels = rebuilt.labels.astype(np.int64)
     order = judging.order(x, labels)
-    low, high, certain = found.low[order], found.high[order], found.certain[order]
+    low, high, certain = rebuilt.low[order], rebuilt.high[order], rebuilt.certain[order]
     x, known = x[order], known[order]
     # a value is at most the threshold above it, as float32; a row that was matched with another need not be within
     within = (low <= truth.astype(np.float32)) & (truth.astype(np.float32) <= high)
@@ -254,22 +251,6 @@ def _matched(found: RebuiltTable, judging: WholeTableGames, public: Public) -> t
     kept = np.select(kinds, [Kept.LOST, Kept.ESTIMATED, Kept.EXACT, Kept.INTERVAL], Kept.ESTIMATED)
     cells = Cells(x, kept.astype(np.uint8), Bounds(low, high, np.zeros(x.shape, dtype=bool)))
     claims = Claims(
-        low.astype(np.float64), high.astype(np.float64), certain & known, labels[order], found.label_certain[order]
+        low.astype(np.float64), high.astype(np.float64), certain & known, labels[order], rebuilt.label_certain[order]
     )
     return MatchedRows(x, labels[order], known), cells, claims
-
-
-def _verdicts(rebuilt: Bools, *, settled: bool) -> tuple[Verdict, ...]:
-    """Rows that are not rebuilt although the search came to its end are not in the counts of nodes."""
-    other = Verdict.ATTACK_LIMITED if settled else Verdict.UNDECIDED
-    return tuple(Verdict.RECOVERABLE if won else other for won in rebuilt.tolist())
-
-
-def _order(found: RebuiltTable) -> str:
-    if found.ordered:
-        return "bootstraps are drawn again from the seeds in the model and tell rows apart: row i is rebuilt as row i."
-    return "rows are rebuilt without their order: each is compared with the true row of a best matching, as chance is."
-
-
-def _limit(seconds: float) -> str:
-    return f"the search took at most {seconds:g} s for a table, and as long again for others (max_minutes sets both)."
