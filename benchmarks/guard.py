@@ -44,7 +44,7 @@ from lostwax import demo
 from lostwax.adapters.sklearn import read, released
 from lostwax.attacks import ClosedForm
 from lostwax.attacks.trees import revealed_by_trees
-from lostwax.bounds.poisson import subsampled
+from lostwax.bounds.random_batches import subsampled
 from lostwax.games import Cohort, Informed, Records
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, Store

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bounds.test_composed import plain_power
+from bounds.composed.test_composed import plain_power
 from lostwax.bounds.composed import log_lower_end, log_upper_end
 from lostwax.bounds.step_law import StepLaw, cut, place_window
 

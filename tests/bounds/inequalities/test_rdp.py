@@ -7,7 +7,7 @@ import pytest
 from lostwax.bounds import from_rdp, from_zcdp
 from lostwax.bounds.closed_forms import gaussian
 from lostwax.bounds.inequalities import renyi_epsilons
-from lostwax.bounds.poisson import subsampled
+from lostwax.bounds.random_batches import subsampled
 
 ORDERS = [1 + float(x) for x in np.geomspace(0.05, 100, 300)]
 

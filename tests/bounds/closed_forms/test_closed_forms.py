@@ -6,7 +6,7 @@ import pytest
 
 from bounds import reference
 from lostwax.bounds.closed_forms import ROUNDING, gaussian, log_binomial, normal_quantile, single_step
-from lostwax.bounds.poisson import subsampled
+from lostwax.bounds.random_batches import subsampled
 
 LOG_BASELINES = (-0.05, math.log(0.5), math.log(0.1), -30.0, -230.0, -2000.0, math.log(10) * -2000)
 

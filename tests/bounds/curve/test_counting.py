@@ -14,10 +14,9 @@ from scipy.stats import binom
 
 from lostwax.bounds import Poisson, Records, bound
 from lostwax.bounds.closed_forms import gaussian
-from lostwax.bounds.counting import at_least, log_most_informed
-from lostwax.bounds.curve import CeilingCurve
+from lostwax.bounds.curve import CeilingCurve, at_least, log_most_informed
 
-GAMES = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "goals.py"))
+GAMES = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "goals.py"))
 RUNS = 50_000
 
 

@@ -3,9 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from lostwax.bounds.balls_in_bins import balls_in_bins
 from lostwax.bounds.closed_forms import gaussian
-from lostwax.bounds.shuffled import shuffled
+from lostwax.bounds.random_batches import balls_in_bins, shuffled
 
 
 def test_the_settings_of_the_docs():

@@ -10,10 +10,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import entr
 
 from lostwax.bounds import BallsInBins, MeanSquaredError, Poisson, bound
-from lostwax.bounds.floor import discrete_floor, gaussian_floor
+from lostwax.bounds.ceiling import discrete_floor, gaussian_floor
 from lostwax.bounds.inequalities import renyi_epsilons, step_divergence
 
-GAMES = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "goals.py"))
+GAMES = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "goals.py"))
 
 
 def test_gaussian_numbers_by_brute_force():

@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bounds import reference
-from lostwax.bounds.balls_in_bins import Epoch, balls_in_bins, largest_step
 from lostwax.bounds.ceiling import Ceiling
 from lostwax.bounds.closed_forms import gaussian
 from lostwax.bounds.composed import narrowed
 from lostwax.bounds.octaves import Shift, sum_of
-from lostwax.bounds.poisson import subsampled
+from lostwax.bounds.random_batches import Epoch, balls_in_bins, largest_step, subsampled
 
 CASES = [(1.0, 0.1), (0.5, 1e-6), (4.0, 0.5), (0.7, 1e-3)]
 

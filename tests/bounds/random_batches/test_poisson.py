@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bounds import reference
 from lostwax.bounds.closed_forms import gaussian, single_step
-from lostwax.bounds.poisson import subsampled
+from lostwax.bounds.random_batches import subsampled
 from lostwax.bounds.step_law import StepLaw
 
 CONTOURS = [  # noise, rate, steps, threshold, line of integration, its half width and nodes
