@@ -217,7 +217,7 @@ def _shown_by_counts(tree: Tree, levels: list[Level], rows: int) -> Ints:
     return depth_shown
 
 
-class Split(NamedTuple):
+class NodeSplit(NamedTuple):
     """All rows in the box of a node, by their values in the column that it splits."""
 
     column: int
@@ -250,7 +250,7 @@ class Split(NamedTuple):
         return None if bool((narrowing.after(low) < high).any()) else np.unique(np.r_[low, high])
 
 
-def _splits(tree: Tree, level: Level) -> Iterator[Split]:
+def _splits(tree: Tree, level: Level) -> Iterator[NodeSplit]:
     """The nodes of one depth."""
     used = np.flatnonzero(np.isfinite(tree.threshold[level.node]) & ~np.isnan(level.value))
     order = used[np.lexsort((level.value[used], level.node[used]))]
@@ -258,4 +258,4 @@ def _splits(tree: Tree, level: Level) -> Iterator[Split]:
         middle, node = int(level.left[here].sum()), level.node[here[0]]
         rows, values = level.rows[here], level.value[here]
         sides = rows[:middle], rows[middle:], values[:middle], values[middle:]
-        yield Split(int(tree.feature[node]), float(tree.threshold[node]), *sides)
+        yield NodeSplit(int(tree.feature[node]), float(tree.threshold[node]), *sides)
