@@ -84,8 +84,8 @@ def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitte
             values[:, at], kept[:, at], low[:, at], high[:, at], maybe_missing[:, at] = column
         return Cells(values, kept, Bounds(low, high, maybe_missing, possible))
 
-    places = [*(levels.places for levels in listed.values()), *(scale.inputs for scale in measured)]
-    return WayBack(within, np.concatenate([np.zeros(0, dtype=np.intp), *places]))
+    inputs_used = [*(levels.places for levels in listed.values()), *(scale.inputs for scale in measured)]
+    return WayBack(within, np.concatenate([np.zeros(0, dtype=np.intp), *inputs_used]))
 
 
 @dataclass(frozen=True)
@@ -261,8 +261,8 @@ class Source:
                 rows.isetitem(column, cells)
             return rows
         plain = np.asarray(self.X)
-        kind = np.float64 if plain.dtype.kind in "iub" and numbers else plain.dtype
-        rows = np.empty((takes.shape[1], plain.shape[1]), dtype=kind)
+        is_whole = plain.dtype.kind in "iub"
+        rows = np.empty((takes.shape[1], plain.shape[1]), dtype=np.float64 if is_whole and numbers else plain.dtype)
         for column, take in enumerate(takes):
             rows[:, column] = numbers.get(column, plain[take, column])
         return rows

@@ -152,7 +152,7 @@ def is_no_setting(held: Attached, table: Array, understood: bool) -> bool:
     if not held.afterwards:
         return False
     members = [member for _, member in Walk({"": held.value})]
-    sizes = [8 * numbers.size for member in members if (numbers := numbers_of(member)) is not None]
+    sizes = [8 * array.size for member in members if (array := numbers_of(member)) is not None]
     sizes += [len(text) for member in members if (text := bytes_of(member)) is not None]
     if not understood and (sum(sizes) > SETTING_BYTES or _is_binary(held.value)):
         return True

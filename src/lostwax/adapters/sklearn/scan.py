@@ -441,10 +441,10 @@ class _Search:
         table = self.table
         if table.holes or self.sums or self.ranges:
             return
-        mean = own.get("mean_")
-        if np.shape(mean) != (table.d,) and np.shape(own.get("data_min_")) != (table.d,):
+        mean, least = own.get("mean_", ()), own.get("data_min_", ())
+        if np.shape(mean) != (table.d,) and np.shape(least) != (table.d,):
             return
-        if mean is not None:
+        if np.shape(mean) == (table.d,):
             seen = float(np.max(own.get("n_samples_seen_", own.get("n_samples_", table.n))))
             means = (weight @ table.x / weight.sum() for weight, _ in table.weights)
             gap = min(float((np.abs(ours - mean) / table.spread).max()) for ours in means)

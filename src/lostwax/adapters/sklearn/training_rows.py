@@ -156,15 +156,10 @@ class TrainingRows:
 
     def groups_in(self, arrays: Iterable[Array], groups: int) -> Iterator[Array]:
         """Arrays that put each row of the table into one of the groups, or leave it out (-1)."""
-        for array in arrays:
-            if (
-                array.shape == (self.n,)
-                and array.dtype.kind in "iu"
-                and -1 <= array.min()
-                and 0 <= array.max() < groups
-            ):
+        for array in (array for array in arrays if array.shape == (self.n,)):
+            if array.dtype.kind in "iu" and array.min() >= -1 and 0 <= array.max() < groups:
                 yield array.astype(np.int64)
-            if array.shape == (self.n,) and array.dtype.kind == "b" and groups == 1 and not array.all():
+            if array.dtype.kind == "b" and groups == 1 and not array.all():
                 yield np.where(array, 0, -1)
 
     def group_sums(self, group: Array, groups: int, weight: Array) -> tuple[Array, Array]:
