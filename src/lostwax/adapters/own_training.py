@@ -113,7 +113,15 @@ class OwnTraining:
         """Deterministic if its seed and its start are known."""
         private = not self._from_net and not public(self.init, net)
         known = self.seed is not None and not private
-        return TrainerFacts(deterministic=known, private_start=private, one_by_one=True, noise=self.noise)
+        return TrainerFacts(
+            deterministic=known,
+            private_start=private,
+            one_by_one=True,
+            noise=self.noise,
+            settled=self.settled,
+            where_it_tells=self.where_it_tells,
+            with_labels=lambda low, high: replace(self, labels=(low, high)),
+        )
 
     def settled(self, net: nn.Module, cohort: Cohort) -> OwnTraining:
         """This trainer, with what three trainings on the first two sets of a cohort show about its randomness.

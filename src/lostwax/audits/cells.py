@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -87,15 +86,6 @@ class CellsKept(NamedTuple):
         }
         return ", ".join(f"{percent(number / total)} {what}" for what, number in said.items() if number)
 
-    def plain(self) -> dict[str, Any]:
-        """Without the cells themselves, for a file."""
-        return {name: value for name, value in self._asdict().items() if name != "each"}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> CellsKept:
-        """What `plain` gave."""
-        return cls(**plain)
-
 
 class TargetRead(NamedTuple):
     """The targets that come back, beside those that a guess from the other columns gives without the model."""
@@ -109,15 +99,6 @@ class TargetRead(NamedTuple):
     def worst(self) -> int:
         """The target that is read most often beyond guessing."""
         return int((self.read.sum(0) - self.guessed.sum(0)).argmax())
-
-    def plain(self) -> dict[str, Any]:
-        """For a file: a list per target."""
-        return {name: part.T.tolist() for name, part in self._asdict().items()}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> TargetRead:
-        """What `plain` gave."""
-        return cls(**{name: np.array(part, dtype=np.bool_).T for name, part in plain.items()})
 
 
 def _mean_width(bounds: Bounds | None, kept: NDArray[np.uint8], table: Tensor, deviation: Tensor) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -124,7 +123,6 @@ def _text(value: str) -> str:
 PAGE, NUMBERS, TABLE, RECORDS, FIGURES = "report.html", "audit.json", "records.csv", "records.safetensors", "figures"
 DRAWINGS = ("errors", "roc", "ceiling", "neurons_best", "neurons_median", "neurons_worst", "rebuilt")
 OURS = (PAGE, NUMBERS, TABLE, RECORDS, *(f"{FIGURES}/{name}.png" for name in DRAWINGS))
-OLD_DRAFT = re.compile(rf"({'|'.join(map(re.escape, OURS))})(\.\d+)?\.part|{FIGURES}/rebuilt\.part\.png")  # of 0.1
 MARK = b"lostwax audit"  # near the start of audit.json
 BOUNDS = ("low", "high", "maybe_missing")  # of cells, in the file of records
 
@@ -279,15 +277,11 @@ def _files(folder: Path) -> list[str]:
     inside, figures = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}, folder / FIGURES
     if figures.is_dir() and not figures.is_symlink():
         del inside[FIGURES]
-    return [name for name, path in inside.items() if not _is_leftover(name, path)]
+    return [name for name, path in inside.items() if not files.is_leftover(path)]
 
 
 def _is_regular(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
-
-
-def _is_leftover(name: str, path: Path) -> bool:
-    return files.is_leftover(path) or (OLD_DRAFT.fullmatch(name) is not None and _is_regular(path))
 
 
 def _sweep(target: Path) -> None:
@@ -297,10 +291,6 @@ def _sweep(target: Path) -> None:
         raise PermissionError(
             f"report: {remaining[0]}, left by an earlier run, may hold records and cannot be deleted. Delete it."
         )
-    for folder in (target, target / FIGURES):
-        for path in folder.iterdir():
-            if _is_leftover(path.relative_to(target).as_posix(), path) and not files.is_leftover(path):
-                files.remove("report", path)
 
 
 def _is_audit(path: Path) -> bool:
