@@ -98,10 +98,8 @@ class _ReachableCode:
         if not _is_users(code.__module__) or not self._first_time(id(code), code):
             return
         if self._first_time(code.__module__) and code.__module__ != "__main__":
-            with suppress(OSError, TypeError):
-                self.texts.append(
-                    inspect.getsource(sys.modules[code.__module__]) if code.__module__ in sys.modules else ""
-                )
+            with suppress(KeyError, OSError, TypeError):
+                self.texts.append(inspect.getsource(sys.modules[code.__module__]))
         if isinstance(code, FunctionType):
             self._follow_function(code, bound=bound)
             return
