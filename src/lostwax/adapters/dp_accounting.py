@@ -41,13 +41,13 @@ def mechanism(event: Any) -> dict[str, Any]:
         return {"noise_multiplier": (1 - 1e-15) / distance, "steps": 1, "sampling": FullBatch()}
     sampling = parts[0].sampling
     if len(samplings) > 1:
-        if not samplings <= {FullBatch(), *(Poisson(one.share(1)) for one in samplings)}:
-            found = ", ".join(sorted(map(repr, samplings)))
+        if not samplings <= {FullBatch(), *(Poisson(each.share(1)) for each in samplings)}:
+            kinds = ", ".join(sorted(map(repr, samplings)))
             raise ValueError(
-                f"dp_accounting.mechanism: steps of several kinds were composed: {found}. No ceiling for all of them "
+                f"dp_accounting.mechanism: steps of several kinds were composed: {kinds}. No ceiling for all of them "
                 "is known. Pass the event of one kind, or epsilon and delta of the whole to lw.bound."
             )
-        sampling = Poisson(max(one.share(1) for one in samplings))
+        sampling = Poisson(max(each.share(1) for each in samplings))
     warnings.warn(
         f"dp_accounting.mechanism: noise or rate changed during training. The smallest noise ({noise:g}) and the "
         f"largest rate are used for all {steps} steps: the ceiling holds, but is not the lowest.",
@@ -66,8 +66,8 @@ def _parts(event: Any) -> Iterator[_Part]:
         case dp.SelfComposedDpEvent(event=inner, count=count):
             yield from (part._replace(steps=part.steps * math.ceil(count)) for part in _parts(inner))
         case dp.ComposedDpEvent(events=events):
-            for one in events:
-                yield from _parts(one)
+            for inner in events:
+                yield from _parts(inner)
         case dp.GaussianDpEvent(noise_multiplier=noise):
             yield _Part(float(noise), FullBatch(), 1)
         case dp.PoissonSampledDpEvent(sampling_probability=rate, event=dp.GaussianDpEvent(noise_multiplier=noise)):

@@ -52,10 +52,10 @@ def mechanism(
             "sum of clipped gradients, divided by the clipping norm."
         )
     if matrix is not None:
-        apart = int(getattr(strategy, "cycle_length", 1))
-        noise, own = Correlated.of(matrix), Poisson(1.0) if sampling == FullBatch() else sampling
-        simple = own in (Poisson(own.share(steps)), Cyclic(own.visits(steps)))
-        if noise.bands is None or noise.bands > apart or not simple:
+        separation = int(getattr(strategy, "cycle_length", 1))
+        noise, inner = Correlated.of(matrix), Poisson(1.0) if sampling == FullBatch() else sampling
+        simple = inner in (Poisson(inner.share(steps)), Cyclic(inner.visits(steps)))
+        if noise.bands is None or noise.bands > separation or not simple:
             raise ValueError(
                 f"jax_privacy.mechanism: the matrix has {noise.bands} diagonals, and only CyclicPoissonSampling with a "
                 "cycle_length of as many, and without truncation, has a certified ceiling with it."
@@ -63,7 +63,7 @@ def mechanism(
         return {
             "noise_multiplier": float(noise_multiplier),
             "steps": int(strategy.iterations),
-            "sampling": Correlated(noise.norm, apart, own),
+            "sampling": Correlated(noise.norm, separation, inner),
         }
     return {"noise_multiplier": float(noise_multiplier), "steps": steps, "sampling": sampling}
 
@@ -74,28 +74,27 @@ def _drawn(strategy: Any, records: int | None) -> tuple[int, Sampling]:
     steps = int(getattr(strategy, "iterations", 0))
     if kind == "CyclicPoissonSampling":
         rate, cycle, largest = strategy.sampling_prob, int(strategy.cycle_length), strategy.truncated_batch_size
-        own = math.ceil(steps / cycle)
+        visits = math.ceil(steps / cycle)
         if largest is not None:
             # Groups that are drawn independently may hold all records, which makes cuts more likely.
             equal = strategy.partition_type.name == "EQUAL_SPLIT"
             group = _known(records, kind) // (cycle if equal else 1)
-            return own, TruncatedPoisson(float(rate), group, int(largest))
+            return visits, TruncatedPoisson(float(rate), group, int(largest))
         if rate < 1:
-            return own, Poisson(float(rate))
-        return (steps, FullBatch()) if cycle == 1 else (steps, Cyclic(own))
+            return visits, Poisson(float(rate))
+        return (steps, FullBatch()) if cycle == 1 else (steps, Cyclic(visits))
     if kind == "BallsInBinsSampling":
         epochs = math.ceil(steps / strategy.cycle_length)
         return epochs * int(strategy.cycle_length), BallsInBins(epochs, redrawn=False)
     if kind == "FixedBatchSampling" and not strategy.replace:
         return steps, FixedSize(_known(records, kind), int(strategy.batch_size))
-    limit = ""
-    if (apart := getattr(strategy, "min_sep", None)) is not None:
-        limit = f" It is at most that of sampling=lw.bounds.Cyclic({math.ceil(steps / apart)}), which may be quoted."
-    raise ValueError(f"jax_privacy.mechanism: no ceiling is known for batches drawn by {kind}{_why(strategy)}.{limit}")
-
-
-def _why(strategy: Any) -> str:
-    return " with replacement: a record may be in a batch several times" if getattr(strategy, "replace", False) else ""
+    limit, why = "", ""
+    if (separation := getattr(strategy, "min_sep", None)) is not None:
+        cycles = math.ceil(steps / separation)
+        limit = f" It is at most that of sampling=lw.bounds.Cyclic({cycles}), which may be quoted."
+    if getattr(strategy, "replace", False):
+        why = " with replacement: a record may be in a batch several times"
+    raise ValueError(f"jax_privacy.mechanism: no ceiling is known for batches drawn by {kind}{why}.{limit}")
 
 
 def _known(records: int | None, kind: str) -> int:

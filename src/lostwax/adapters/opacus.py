@@ -62,11 +62,11 @@ def _other_sampling(data_loader: Any, rate: float, passes: int) -> Sampling | No
     from torch.utils.data import RandomSampler, SequentialSampler
 
     sampler = getattr(data_loader, "batch_sampler", None)
-    if (own := getattr(sampler, "sampling", None)) is not None:  # of lostwax
+    if (stated := getattr(sampler, "sampling", None)) is not None:  # of lostwax
         if abs(rate * len(data_loader) - 1) > 1e-6:
             raise ValueError("opacus.mechanism: several batches were accumulated in a step. Draw larger batches.")
-        found: Sampling = own(passes)
-        return found
+        sampling: Sampling = stated(passes)
+        return sampling
     order = getattr(sampler, "sampler", None)
     if isinstance(order, SequentialSampler):
         return Cyclic(passes)

@@ -97,7 +97,16 @@ class OwnTraining:
         """
         models = [model for part in self._parts(net, cohort, seed) for model in part]
         if len(models) > 1 and int(cohort.index[0]) == 0:
-            _check_same(models[0], self._some(net, cohort[:1], seed)[0])
+            again = self._some(net, cohort[:1], seed)[0]
+            for name, value in models[0].items():
+                tolerance = torch.finfo(value.dtype).eps ** 0.5
+                if not torch.allclose(value, again[name], rtol=tolerance, atol=tolerance):
+                    raise ValueError(
+                        f"OwnTraining: the function trained the same model twice with different results in {name}. "
+                        "Either it keeps a net from an earlier call (train the net it is given), or it draws random "
+                        "numbers that do not derive from its seed, or it leaves other numbers in the net, such as "
+                        "times: remove them."
+                    )
         return Release.together([Release({name: value[None] for name, value in model.items()}) for model in models])
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
@@ -123,13 +132,13 @@ class OwnTraining:
         """
         if self.seed is not None or self.noise is not None:
             return self
-        zero, one = (torch.full_like(cohort.index[:1], number) for number in (0, 1))
-        first, second = cohort[:1], cohort[1:2]
-        again, other = (_numbered(first, number) for number in (zero, one))
-        base, drawn, moved = (
-            Release({name: value.unsqueeze(0).double() for name, value in self._some(net, each, 0)[0].items()}).flat()
-            for each in (again, other, _numbered(second, zero))
-        )
+
+        def weights(place: int, number: int) -> Tensor:
+            part = replace(cohort[place : place + 1], index=torch.full_like(cohort.index[:1], number))
+            (model,) = self._some(net, part, 0)
+            return Release({name: value.unsqueeze(0).double() for name, value in model.items()}).flat()
+
+        base, drawn, moved = weights(0, 0), weights(0, 1), weights(1, 0)
         noise = float((drawn - base).norm() / (moved - base).norm().clamp_min(1e-300))
         return replace(self, seed=0) if noise <= NEGLIGIBLE else replace(self, noise=noise)
 
@@ -143,11 +152,11 @@ class OwnTraining:
         known = len(cohort.shared)
         if self.place is not None or known < 2:
             return self
-        pair = _numbered(cohort[:2], torch.zeros_like(cohort.index[:2]))
+        pair = replace(cohort[:2], index=torch.zeros_like(cohort.index[:2]))
 
         def effect(place: int) -> float:
-            one, other = replace(self, place=place)._some(net, pair, 0)
-            gaps = [float((value.double() - other[name].double()).norm()) for name, value in one.items()]
+            first, second = replace(self, place=place)._some(net, pair, 0)
+            gaps = [float((value.double() - second[name].double()).norm()) for name, value in first.items()]
             return math.hypot(*gaps)
 
         last, first = effect(known), effect(0)
@@ -180,20 +189,27 @@ class OwnTraining:
             return
         pieces = min(len(cohort), PIECES * self.processes)
         cuts = torch.linspace(0, len(cohort), pieces + 1).long().tolist()
-        packed = _packed(self, net)
-        work = (delayed(_unpacked)(packed, _alone(cohort[start:end]), seed) for start, end in pairwise(cuts))
+        packed, features = _packed(self, net), cohort.own.features
+
+        def part(start: int, end: int) -> Cohort:
+            """With a copy of its records: a view would take all of them to another process."""
+            some = None if features is None else features[start:end].clone()
+            own = Records(cohort.own.x[start:end].clone(), cohort.own.y[start:end].clone(), some)
+            return Cohort(cohort.shared, own, cohort.index[start:end].clone())
+
+        work = (delayed(_unpacked)(packed, part(start, end), seed) for start, end in pairwise(cuts))
         done = Parallel(n_jobs=self.processes, return_as="generator")(work)
         yield from counted(done, "training: parts of the models", pieces)
 
     def _some(self, net: nn.Module, cohort: Cohort, seed: int, stage: str | None = None) -> list[dict[str, Tensor]]:
         """One model after the other; on one thread if there may be several processes."""
         numbers: Iterable[int] = range(len(cohort))
-        pattern, given = _Pattern.of(net), None
+        released, start = _Released.of(net), None
         if hasattr(self.init, "state"):  # the same for all models
-            given = start_of(self.init, net, 0, seed=seed)
+            start = start_of(self.init, net, 0, seed=seed)
         with one_thread() if self.processes is not None else nullcontext(), generators_kept():
             every = numbers if stage is None else counted(numbers, stage, len(cohort))
-            return [self._train(net, cohort, index, seed, pattern, given) for index in every]
+            return [self._train(net, cohort, index, seed, released, start) for index in every]
 
     def _train(
         self,
@@ -201,63 +217,45 @@ class OwnTraining:
         cohort: Cohort,
         index: int,
         seed: int,
-        pattern: _Pattern,
+        released: _Released,
         start: Mapping[str, Tensor] | None,
     ) -> dict[str, Tensor]:
         """One model's weights and buffers, which are published with them."""
-        shared, own = cohort.shared, cohort.own
-        x, y = self._placed(shared.inputs, own.inputs[index]), self._placed(shared.y, own.y[index])
-        number = int(cohort.index[index])
-        own_seed = self.seed
-        if own_seed is None:
-            own_seed = int(generator(seed, "own training", number).integers(2**31))
+        shared, secret, number = cohort.shared, cohort.own, int(cohort.index[index])
+        place = len(shared.y) if self.place is None else self.place
+        x, y = (
+            torch.cat([known[:place], missing[index], known[place:]])
+            for known, missing in ((shared.inputs, secret.inputs), (shared.y, secret.y))
+        )
+        own_seed = int(generator(seed, "own training", number).integers(2**31)) if self.seed is None else self.seed
         fresh = deepcopy(net)
         if start is None and not self._from_net:
             start = start_of(self.init, net, number, seed=seed)
-        if start is not None:
-            _load(fresh, start)
-        if x.is_floating_point() and (half := _half(fresh)) is not None:
-            x = x.to(half)
+        if start is not None:  # in its dtype: a net of half precision may have been trained in more
+            for name, value in fresh.state_dict(keep_vars=True).items():
+                value.data = start[name].detach().to(value.device, copy=True)
+        kinds = {value.dtype for value in fresh.parameters() if value.is_floating_point()}
+        if x.is_floating_point() and kinds in ({torch.float16}, {torch.bfloat16}):
+            x = x.to(kinds.pop())
         if self.labels is not None:
             y = y.round().clamp(*self.labels).long()
-        if pattern.devices != {x.device}:
+        if released.devices != {x.device}:
             fresh = fresh.to(x.device)
         seed_all(own_seed)
-        given = f"x {tuple(x.shape)} {x.dtype}, y {tuple(y.shape)} {y.dtype} and seed {own_seed}"
+        arguments = f"x {tuple(x.shape)} {x.dtype}, y {tuple(y.shape)} {y.dtype} and seed {own_seed}"
         try:
             with exits_refused(f"OwnTraining: the function, for model {number},"):
                 trained = self.function(fresh, x, y, own_seed)
         except Exception as error:
-            error.add_note(f"OwnTraining: this came from the training function, which was given {given}.")
+            error.add_note(f"OwnTraining: this came from the training function, which was given {arguments}.")
             raise
-        return pattern.read(trained, number, start or {})
-
-    def _placed(self, shared: Tensor, own: Tensor) -> Tensor:
-        """(n, ...) the shared records, and the own ones at their place."""
-        place = len(shared) if self.place is None else self.place
-        return torch.cat([shared[:place], own, shared[place:]])
+        return released.read(trained, number, start or {})
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
-        given = {
-            "seed": self.seed,
-            "init": None if self._from_net else self.init,
-            "place": self.place,
-            "processes": self.processes,
-        }
-        return f"OwnTraining({', '.join([name, *(f'{k}={v!r}' for k, v in given.items() if v is not None)])})"
-
-
-def _numbered(cohort: Cohort, index: Tensor) -> Cohort:
-    """The same training sets under other numbers."""
-    return Cohort(cohort.shared, cohort.own, index)
-
-
-def _alone(cohort: Cohort) -> Cohort:
-    """A copy of its part of the records: a view would take all of them to another process."""
-    own = cohort.own
-    features = None if own.features is None else own.features.clone()
-    return Cohort(cohort.shared, Records(own.x.clone(), own.y.clone(), features), cohort.index.clone())
+        init = None if self._from_net else self.init
+        settings = {"seed": self.seed, "init": init, "place": self.place, "processes": self.processes}
+        return f"OwnTraining({', '.join([name, *(f'{k}={v!r}' for k, v in settings.items() if v is not None)])})"
 
 
 def _packed(trainer: OwnTraining, net: nn.Module) -> bytes:
@@ -301,7 +299,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class _Pattern(NamedTuple):
+class _Released(NamedTuple):
     """What is released of a net: its weights and buffers, without frozen parameters."""
 
     wanted: Mapping[str, Tensor]
@@ -311,14 +309,14 @@ class _Pattern(NamedTuple):
     texts: Mapping[str, str]  # in attributes, before training
 
     @classmethod
-    def of(cls, net: nn.Module) -> _Pattern:
-        held = {name: value for name, value in net.state_dict().items() if is_released(value)}
+    def of(cls, net: nn.Module) -> _Released:
+        state = {name: value for name, value in net.state_dict().items() if is_released(value)}
         still = {name for name, value in net.named_parameters() if not value.requires_grad}
         if not any(value.requires_grad for value in net.parameters()):  # frozen after training, for use
             still = set()
-        wanted = {name: value for name, value in held.items() if name not in still}
+        wanted = {name: value for name, value in state.items() if name not in still}
         devices = frozenset(value.device for value in chain(net.parameters(), net.buffers()))
-        frozen = {name: value for name, value in held.items() if name in still}
+        frozen = {name: value for name, value in state.items() if name in still}
         return cls(wanted, frozen, devices, other_buffers(net), attribute_texts(net))
 
     def read(self, trained: Any, number: int, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -337,7 +335,7 @@ class _Pattern(NamedTuple):
                     "which is released with it, and no attack reads it. Remove it before the net is returned, or "
                     "return net.state_dict()."
                 )
-        state = {**trained.state_dict(), **self._filled(trained)} if isinstance(trained, nn.Module) else trained
+        state = {**trained.state_dict(), **self._buffers_of(trained)} if isinstance(trained, nn.Module) else trained
         if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError(refusal + f"returned {type(trained).__name__}. Return the net, or its state_dict.")
         state = state if state.keys() >= self.wanted.keys() else without_prefix(state)
@@ -368,13 +366,12 @@ class _Pattern(NamedTuple):
             weights[name] = value.detach().to(like, copy=True)
         return weights
 
-    def _filled(self, trained: nn.Module) -> dict[str, Tensor]:
+    def _buffers_of(self, trained: nn.Module) -> dict[str, Tensor]:
         """Buffers that are not persistent, without masks that hold infinite numbers before training."""
-        buffers = other_buffers(trained)
         masks = {name for name, value in self.buffers.items() if not value.isfinite().all()}
         return {
             name: value
-            for name, value in buffers.items()
+            for name, value in other_buffers(trained).items()
             if name not in masks or not torch.equal(value, self.buffers[name].to(value.device))
         }
 
@@ -397,29 +394,6 @@ def _published(value: Tensor, dtype: torch.dtype) -> Tensor:
         return value.detach().clone()
     finer = torch.finfo(value.dtype).eps < torch.finfo(dtype).eps
     return value.detach().to(dtype if finer else value.dtype, copy=True)
-
-
-def _load(net: nn.Module, start: Mapping[str, Tensor]) -> None:
-    """Set parameters and buffers, in the dtype of the start: a net of half precision may have been trained in more."""
-    for name, value in net.state_dict(keep_vars=True).items():
-        value.data = start[name].detach().to(value.device, copy=True)
-
-
-def _half(net: nn.Module) -> torch.dtype | None:
-    """The dtype of a net whose parameters are all in half precision."""
-    held = {value.dtype for value in net.parameters() if value.is_floating_point()}
-    return held.pop() if held in ({torch.float16}, {torch.bfloat16}) else None
-
-
-def _check_same(one: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> None:
-    for name, value in one.items():
-        tolerance = torch.finfo(value.dtype).eps ** 0.5
-        if not torch.allclose(value, again[name], rtol=tolerance, atol=tolerance):
-            raise ValueError(
-                f"OwnTraining: the function trained the same model twice with different results in {name}. Either it "
-                "keeps a net from an earlier call (train the net it is given), or it draws random numbers that do not "
-                "derive from its seed, or it leaves other numbers in the net, such as times: remove them."
-            )
 
 
 @contextmanager

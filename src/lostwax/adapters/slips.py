@@ -10,6 +10,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import get_tags
 from torch import nn
 
+from lostwax.adapters.objects import attributes
 from lostwax.games import Records
 
 
@@ -29,12 +30,14 @@ def check_data(model: Any, data: Any) -> Any:
         _check_pair(model, *data)
         return data
     table = data[0] if isinstance(data, tuple | list) and len(data) == 1 else data
-    if not _has_shape(table) and not _are_texts(table):
+    are_texts = isinstance(table, list) and len(table) > 0 and all(isinstance(text, str) for text in table)
+    if not _has_shape(table) and not are_texts:
         return data
-    if _takes_no_labels(model) and not _extra_columns(model, table, None):
+    extra = _extra_columns(model, table, None)
+    needs_labels = not _is_of_sklearn(model) or _predicts(model) or get_tags(model).target_tags.required
+    if not needs_labels and not extra:
         return table, None
     missing = "audit: y is missing. Pass the table and its labels, lw.audit(model, (X, y))"
-    extra = _extra_columns(model, table, None)
     if len(extra) == 1:
         name = repr(extra[0])
         raise TypeError(
@@ -46,15 +49,17 @@ def check_data(model: Any, data: Any) -> Any:
 
 def _check_pair(model: Any, X: Any, y: Any) -> None:
     name = type(model).__name__
-    if isinstance(model, nn.Module) and isinstance(X, dict | tuple | list) and _are_arrays(X):
+    parts = list(X.values()) if isinstance(X, dict) else list(X) if isinstance(X, tuple | list) else []
+    if isinstance(model, nn.Module) and parts and all(_has_shape(part) and len(part.shape) > 1 for part in parts):
         raise TypeError(
             f"audit: X is a {type(X).__name__} of several inputs. Pack them into one tensor: x, parts = "
             "lw.records.pack(X), lw.audit(net, lw.Records(x, y), ...); parts(x) gives them back in the training "
             "function."
         )
-    if y is None and (isinstance(model, nn.Module) or _has_labels(model)):
+    if y is None and (isinstance(model, nn.Module) or (_is_of_sklearn(model) and _predicts(model))):
         raise TypeError(f"audit: y is missing: it is None, but {name} was fitted on labels. Pass data=(X, y).")
-    if _has_shape(X) and _has_shape(y) and len(X.shape) == 1 < len(y.shape) and _is_numeric(X) and y.shape[1] > 1:
+    is_vector = _has_shape(X) and len(X.shape) == 1 and getattr(getattr(X, "dtype", None), "kind", "f") in "iufb"
+    if is_vector and _has_shape(y) and len(y.shape) > 1 and y.shape[1] > 1:
         raise ValueError(
             f"audit: X and y are swapped: X has shape {tuple(X.shape)}, and y {tuple(y.shape)}. Pass data=(X, y)."
         )
@@ -86,25 +91,22 @@ def check_rows(steps: Sequence[Any], rows: int) -> str | None:
 
 def fewer_rows(step: Any, rows: int) -> str | None:
     """A sentence if the step states that it was fitted on fewer rows than this."""
-    seen = rows_seen(step)
-    if seen is None or seen >= rows:
-        return None
-    return f"{type(step).__name__} was fitted on {seen:,} rows, and X has {rows:,}"
+    seen = rows_seen(step) or rows
+    return f"{type(step).__name__} was fitted on {seen:,} rows, and X has {rows:,}" if seen < rows else None
 
 
 def rows_seen(step: Any) -> int | None:
     """How many rows a fitted scikit-learn model states that it has seen; None if it does not say, or by weights."""
     if not type(step).__module__.startswith("sklearn."):
         return None
-    stated: Any = getattr(step, "n_samples_fit_", None)  # nearest neighbours
-    if stated is None and hasattr(step, "shape_fit_"):  # support vectors
-        stated = step.shape_fit_[0]
-    if stated is None and hasattr(step, "t_") and not getattr(step, "early_stopping", False):
-        epochs = getattr(step, "n_iter_", 0)  # nets count rows, linear models by SGD one more
-        first = 0 if hasattr(step, "coefs_") else 1
-        stated = (step.t_ - first) / epochs if np.ndim(epochs) == 0 and epochs > 0 else None
+    fitted = attributes(step)
+    stated = fitted.get("n_samples_fit_", fitted.get("shape_fit_", (None,))[0])  # nearest neighbours, support vectors
+    if stated is None and "t_" in fitted and not fitted.get("early_stopping", False):
+        epochs = fitted.get("n_iter_", 0)  # nets count rows, linear models by SGD one more
+        first = 0 if "coefs_" in fitted else 1
+        stated = (fitted["t_"] - first) / epochs if np.ndim(epochs) == 0 and epochs > 0 else None
     if stated is None:
-        stated = getattr(step, "n_samples_seen_", getattr(step, "n_samples_", None))  # scalers, PCA
+        stated = fitted.get("n_samples_seen_", fitted.get("n_samples_"))  # scalers, PCA
     if stated is None or np.ndim(stated) or not float(stated).is_integer() or stated < 1:
         return None
     return int(stated)
@@ -135,14 +137,13 @@ def _is_model(value: Any) -> bool:
     return isinstance(value, nn.Module) or any(callable(getattr(kind, name, None)) for name in ("fit", "predict"))
 
 
-def _has_labels(model: Any) -> bool:
-    """Whether a scikit-learn model predicts labels; of others it is not known."""
-    return hasattr(model, "__sklearn_tags__") and bool(is_classifier(model) or is_regressor(model))
+def _is_of_sklearn(model: Any) -> bool:
+    """Whether it states what it is; of other models it is not known whether they predict labels."""
+    return hasattr(model, "__sklearn_tags__")
 
 
-def _takes_no_labels(model: Any) -> bool:
-    """Whether a scikit-learn model is fitted on X alone."""
-    return hasattr(model, "__sklearn_tags__") and not (_has_labels(model) or get_tags(model).target_tags.required)
+def _predicts(model: Any) -> bool:
+    return bool(is_classifier(model) or is_regressor(model))
 
 
 def _has_shape(value: Any) -> bool:
@@ -150,17 +151,3 @@ def _has_shape(value: Any) -> bool:
         return isinstance(getattr(value, "shape", None), tuple)
     except RuntimeError:  # of a nested tensor
         return False
-
-
-def _are_arrays(X: Any) -> bool:
-    """Several inputs, each an array with one row per record."""
-    parts = list(X.values()) if isinstance(X, dict) else list(X)
-    return bool(parts) and all(_has_shape(part) and len(part.shape) > 1 for part in parts)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(isinstance(text, str) for text in value)
-
-
-def _is_numeric(value: Any) -> bool:
-    return getattr(getattr(value, "dtype", None), "kind", "f") in "iufb"

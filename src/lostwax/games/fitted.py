@@ -48,9 +48,8 @@ class Stationary:
     l1: Tensor | None = None  # (c,)
     bias_l1: Tensor | None = None  # (c,) of |b|, for solvers that penalise the intercept
     dropped: Tensor | None = None  # (d,) features that the solver left out, whose weights are zero without an equation
-    known: Tensor | None = (
-        None  # (c, d + 1) what rows add that are known in every game and not in the table (`folding`)
-    )
+    # (c, d + 1) what rows add that are known in every game and not in the table (`folding`)
+    known: Tensor | None = None
     known_rounding: Tensor | None = None  # (c,) rounding error of their r
 
     @property

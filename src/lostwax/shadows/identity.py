@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cached_property, partial
 from hashlib import sha256
@@ -48,13 +49,10 @@ def parts(value: Any) -> dict[str, object] | None:
     if isinstance(value, partial):
         return {"func": value.func, "args": value.args, "keywords": value.keywords}
     if is_dataclass(value):
-        settings = {
-            field.name: getattr(value, field.name) for field in fields(value) if field.metadata.get("identity", True)
-        }
-        late = [
-            field.name for field in fields(value) if field.metadata.get("identity") == "if set"
-        ]  # younger than stores
-        return {name: part for name, part in settings.items() if not (name in late and part is None)}
+        counted = {field.name: field.metadata.get("identity", True) for field in fields(value)}
+        settings = {name: getattr(value, name) for name, counts in counted.items() if counts}
+        # fields that are younger than stores count if they are set
+        return {name: part for name, part in settings.items() if counted[name] != "if set" or part is not None}
     if isinstance(value, Mapping):
         return {str(name): part for name, part in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
@@ -99,8 +97,9 @@ class _ReachableCode:
         """
         if not _is_users(code.__module__) or not self._first_time(id(code), code):
             return
-        if self._first_time(code.__module__):
-            self.texts.append(_module_source(code.__module__))
+        if self._first_time(code.__module__) and code.__module__ != "__main__":
+            with suppress(KeyError, OSError, TypeError):
+                self.texts.append(inspect.getsource(sys.modules[code.__module__]))
         if isinstance(code, FunctionType):
             self._follow_function(code, bound=bound)
             return
@@ -121,8 +120,12 @@ class _ReachableCode:
             if not name.startswith("__"):
                 self._add_value(name, function.__globals__[name], attributes)
         if bound:
-            for name, value in _closed_over(function):
-                self._add_value(name, value, attributes)
+            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+                try:
+                    enclosed = cell.cell_contents
+                except ValueError:  # an empty cell
+                    continue
+                self._add_value(name, enclosed, attributes)
             self._add_value("defaults", (function.__defaults__, function.__kwdefaults__), attributes)
 
     def _add_value(self, name: str, value: Any, attributes: frozenset[str]) -> None:
@@ -172,39 +175,21 @@ def _is_users(module: str | None) -> bool:
     return not _is_known_by_name(module) and not _PACKAGES & set(PurePath(file or "").parts)
 
 
-def _module_source(module: str) -> str:
-    """The source of an imported module; empty for scripts and notebooks."""
-    imported = None if module == "__main__" else sys.modules.get(module)
-    try:
-        return "" if imported is None else inspect.getsource(imported)
-    except (OSError, TypeError):
-        return ""
-
-
-def _functions(held: Any) -> Iterator[FunctionType]:
+def _functions(value: Any) -> Iterator[FunctionType]:
     """The functions behind a class attribute or global: several for a property or a decorated function."""
-    if isinstance(held, FunctionType):
-        yield held
-    if isinstance(held, property):
-        inner = [held.fget, held.fset, held.fdel]
-    elif isinstance(held, staticmethod | classmethod | MethodType):
-        inner = [held.__func__]
-    elif isinstance(held, cached_property):
-        inner = [held.func]
+    if isinstance(value, FunctionType):
+        yield value
+    if isinstance(value, property):
+        inner = [value.fget, value.fset, value.fdel]
+    elif isinstance(value, staticmethod | classmethod | MethodType):
+        inner = [value.__func__]
+    elif isinstance(value, cached_property):
+        inner = [value.func]
     else:
-        inner = [getattr(held, "__dict__", {}).get("__wrapped__")]  # functools.wraps, lru_cache
+        inner = [getattr(value, "__dict__", {}).get("__wrapped__")]  # functools.wraps, lru_cache
     for function in inner:
         if function is not None:
             yield from _functions(function)
-
-
-def _closed_over(function: FunctionType) -> Iterator[tuple[str, object]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            value = cell.cell_contents
-        except ValueError:  # an empty cell
-            continue
-        yield name, value
 
 
 def _names(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
@@ -263,9 +248,9 @@ def identity(game: Game) -> dict[str, str]:
     }
 
 
-def key(held: Mapping[str, object]) -> str:
+def key(description: Mapping[str, object]) -> str:
     """A hash of a description, 16 hexadecimal digits."""
-    return sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()[:16]
+    return sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def describe(name: str, value: object) -> dict[str, str]:
@@ -274,7 +259,12 @@ def describe(name: str, value: object) -> dict[str, str]:
         return {name: text}
     if isinstance(value, type):
         return {name: describe_code(value)}
-    members = _bound_values(value) if isinstance(value, FunctionType) else parts(value)
+    members = parts(value)
+    if isinstance(value, FunctionType):  # what it holds besides its source: default values and closure
+        arguments, none = inspect.signature(value).parameters.items(), inspect.Parameter.empty
+        members = {name: argument.default for name, argument in arguments if argument.default is not none}
+        closure = inspect.getclosurevars(value).nonlocals
+        members |= {outer: inner for outer, inner in closure.items() if inner is not value}
     if members is None:
         raise ValueError(
             f"Store: {name} is an object of {describe_code(type(value))}, which has no stable description. Make it a "
@@ -284,14 +274,6 @@ def describe(name: str, value: object) -> dict[str, str]:
     for part, inner in members.items():
         described |= describe(f"{name}.{part}", inner)
     return described
-
-
-def _bound_values(function: FunctionType) -> dict[str, object]:
-    """What a function holds besides its source: default values and closure."""
-    arguments, none = inspect.signature(function).parameters.items(), inspect.Parameter.empty
-    defaults = {name: argument.default for name, argument in arguments if argument.default is not none}
-    outer = {name: value for name, value in inspect.getclosurevars(function).nonlocals.items() if value is not function}
-    return {**defaults, **outer}
 
 
 def _settings(net: nn.Module) -> dict[str, str]:

@@ -143,7 +143,7 @@ def test_two_roots_that_lie_close_together_are_found():
     missing = model.loss.residual(model.outputs(x), y)[:, :, None] * x[:, None, :]
     noise = torch.zeros(101, dtype=torch.float64)
     found = without_intercept(model, missing, y[:, None], noise + 1, zero.expand(101, 2), one.expand(101, 2), noise)
-    nearest = (found.candidates.x - x[:, None]).abs().amax(-1).nan_to_num(nan=torch.inf).amin(1)
+    nearest = (found.rows.x - x[:, None]).abs().amax(-1).nan_to_num(nan=torch.inf).amin(1)
     assert nearest.max() < 1e-6
 
 

@@ -8,8 +8,9 @@ bisection. Only inputs that depend on one column of the table, and rise or fall 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,26 +23,25 @@ from lostwax.games.cells import Bools, Bounds, Floats
 from lostwax.games.trees import Forest, Ints
 from lostwax.records.frames import coded
 
-ROWS = 64  # in which each cell is changed, to see which inputs depend on it
-CHANGED_CELLS = 5_000_000  # of these rows at most
+CHANGED_ROWS = 64  # in which each cell is changed, to see which inputs depend on it
+MAX_CHANGED_CELLS = 5_000_000  # of these rows
 GRID = 257  # points at which a column is tried, besides its own values
-MOST_LEVELS = 100  # values or bins of a column that are tried one by one
+MAX_LEVELS = 100  # values or bins of a column that are tried one by one
 BEYOND = 4  # ranges of a column, below its minimum and above its maximum, within which bounds are looked for
-STEPS = 64  # of a bisection: down to neighbouring numbers in float64
+HALVINGS = 64  # of a bisection: down to neighbouring numbers in float64
 SLACK = 1e-13  # of an input, which rounding in the steps of a pipeline may change
 INSIDE = 1e-4  # of an interval at each end, in which no value is guessed: rounding moved the end
 AGREES = 1e-6  # of a column's deviation: an interval as wide is one number
 FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 Forward = Callable[[Any], Tensor | None]  # rows of the table -> inputs of the model; None: they are no numbers
-Within = Callable[[Bounds, Cells], Cells]
 Known = tuple[Floats, NDArray[np.uint8], Floats, Floats, Bools]  # (g,) value, kept, low, high, maybe missing
 
 
 class WayBack(NamedTuple):
     """The way back of bounds, and the inputs that it uses."""
 
-    within: Within
+    within: Callable[[Bounds, Cells], Cells]
     inputs: Ints
 
 
@@ -51,22 +51,22 @@ def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitte
     The forest was fitted on `fitted_on` (n, D), which the table was turned into. The function is given what is known of
     columns that have no inputs to themselves.
     """
-    inputs, (cells, _) = source.forest.cast(fitted_on.numpy()), coded(source.X)
+    inputs, cells = source.forest.cast(fitted_on.numpy()), coded(source.X)[0].numpy()
     repeated = source.repeated(inputs)  # (D,)
     most = np.uint8(Kept.EXACT if repeated.all() else Kept.ESTIMATED)  # of what inputs that mix columns tell
-    own = source.own_inputs(repeated, cells.numpy())
+    inputs_of = source.inputs_of_columns(repeated, cells)
     listed, measured = dict[int, _Listed](), list[_Measured]()
     for number, column in enumerate(used):
-        mine = own.get(column, np.zeros(0, dtype=np.intp))
-        if not len(mine):
+        places = inputs_of.get(column, np.zeros(0, dtype=np.intp))
+        if not len(places):
             continue
-        values = cells[:, column].numpy()
+        values = cells[:, column]
         if columns.categories[number]:
-            listed[number] = _Listed.of_values(values, inputs, mine)
-        elif (levels := source.levels(column, values, inputs, mine)) is not None:
+            listed[number] = _Listed.of_values(values, inputs, places)
+        elif (levels := source.levels(column, values, inputs, places)) is not None:
             listed[number] = levels
-        elif (one := source.measured(number, column, values, inputs, mine)) is not None:
-            measured.append(one)
+        elif (scale := source.measured(number, column, values, inputs, places)) is not None:
+            measured.append(scale)
 
     def within(bounds: Bounds, others: Cells) -> Cells:
         values, kept, start = others.values.copy(), np.minimum(others.kept, most), others.every_bound()
@@ -78,14 +78,14 @@ def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitte
             known[number] = levels.known(fits)
             if count := len(columns.categories[number]):
                 possible[number] = levels.codes(fits, count)
-        for one, least, largest in zip(measured, *source.ends(measured, bounds), strict=True):
-            known[one.number] = one.known(least, largest, bounds)
+        for scale, least, largest in zip(measured, *source.ends(measured, bounds), strict=True):
+            known[scale.number] = scale.known(least, largest, bounds)
         for at, column in known.items():
             values[:, at], kept[:, at], low[:, at], high[:, at], maybe_missing[:, at] = column
         return Cells(values, kept, Bounds(low, high, maybe_missing, possible))
 
-    each = [*(levels.own for levels in listed.values()), *(one.inputs for one in measured)]
-    return WayBack(within, np.concatenate([np.zeros(0, dtype=np.intp), *each]))
+    inputs_used = [*(levels.places for levels in listed.values()), *(scale.inputs for scale in measured)]
+    return WayBack(within, np.concatenate([np.zeros(0, dtype=np.intp), *inputs_used]))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Source:
             return np.zeros(inputs.shape[1], dtype=bool)
         return np.asarray(_equal(again, inputs).all(0))
 
-    def own_inputs(self, repeated: Bools, cells: Floats) -> dict[int, Ints]:
+    def inputs_of_columns(self, repeated: Bools, cells: Floats) -> dict[int, Ints]:
         """The inputs that are `repeated` and depend on one column alone, by the column.
 
         Seen by changing each cell of some rows to another one of its column. Half of the cells are drawn with every
@@ -113,9 +113,10 @@ class Source:
         if self.forward is None:
             return {column: np.array([column]) for column in range(width)}
         draws = np.random.default_rng(0)
-        n, rows = len(self.X), int(np.clip(CHANGED_CELLS // width**2, 4, ROWS))
+        n, rows = len(self.X), int(np.clip(MAX_CHANGED_CELLS // width**2, 4, CHANGED_ROWS))
         base, other = (np.tile(draws.integers(n, size=rows), (width, 1)) for _ in range(2))  # (columns, rows)
-        gaps = _rows_with_gaps(self.X)[: rows // 4]
+        missing = self.X.isna() if hasattr(self.X, "isna") else np.asarray(self.X) != np.asarray(self.X)
+        gaps = np.flatnonzero(np.asarray(missing).max(1))[: rows // 4]  # rows with a cell that has no value
         base[:, : len(gaps)] = gaps
         for column, values in enumerate(cells.T):
             first = np.unique(values, return_index=True)[1]
@@ -131,152 +132,142 @@ class Source:
         alone = (depends.sum(0) == 1) & repeated
         return {column: np.flatnonzero(depends[column] & alone) for column in range(width)}
 
-    def levels(self, column: int, values: Floats, inputs: Floats, own: Ints) -> _Listed | None:
+    def levels(self, column: int, values: Floats, inputs: Floats, places: Ints) -> _Listed | None:
         """A column of numbers that has few values or bins for the forest; None where it has many, or is measured."""
         known = np.unique(values[~np.isnan(values)])
-        if self.forward is None or not len(own) or len(known) < 2:
-            return None
-        if self._of_numbers([column], known[:, None]) is None:
+        if self.forward is None or not len(places) or len(known) < 2 or self._of_numbers(column, known) is None:
             return None
         between = np.concatenate([known[:-1] + share * np.diff(known) for share in (1 / 3, 2 / 3)])
-        here = self._of_numbers([column], between[:, None])
-        every = _Listed.of_values(values, inputs, own)
+        here = self._of_numbers(column, between)
+        every = _Listed.of_values(values, inputs, places)
         if here is None:
             return every  # an encoder that refuses other numbers
-        other = here[:1][:, every.own]
-        if _equal(here[:, every.own], other).all() and not _equal(every.inputs, other).all(1).any():
+        other = here[:1][:, every.places]
+        if _equal(here[:, every.places], other).all() and not _equal(every.inputs, other).all(1).any():
             return every  # an encoder that has one code for all other numbers
-        return self._bins(column, values, own)
+        return self._bins(column, values, places)
 
-    def _bins(self, column: int, values: Floats, own: Ints) -> _Listed | None:
+    def _bins(self, column: int, values: Floats, places: Ints) -> _Listed | None:
         """The bins of a column whose inputs are steps: bisected between two points with different inputs."""
         points = _grid(values)
-        here = self._of_numbers([column], points[:, None])
-        if here is None or _monotone(here[:, own]).all():
+        here = self._of_numbers(column, points)
+        if here is None or _monotone(here := here[:, places]).all():
             return None
-        ends = np.flatnonzero(~_equal(here[1:, own], here[:-1, own]).all(1))
-        if len(ends) > MOST_LEVELS:
+        ends = np.flatnonzero(~_equal(here[1:], here[:-1]).all(1))
+        if len(ends) > MAX_LEVELS:
             return None
-        left, right, start = points[ends], points[ends + 1], here[ends][:, own]
-        for _ in range(STEPS):
+        left, right = points[ends], points[ends + 1]
+        for _ in range(HALVINGS):
             middle = (left + right) / 2
-            now = self._of_numbers([column], middle[:, None])
+            now = self._of_numbers(column, middle)
             if now is None:
                 return None
-            same = _equal(now[:, own], start).all(1)
+            same = _equal(now[:, places], here[ends]).all(1)
             left, right = np.where(same, middle, left), np.where(same, right, middle)
-        firsts = np.append(0, ends + 1)
-        gap = self._gap(column)
-        low, high, each = np.append(-np.inf, left), np.append(right, np.inf), here[firsts][:, own]
+        low, high, levels = np.append(-np.inf, left), np.append(right, np.inf), here[np.append(0, ends + 1)]
+        gap = self._of_numbers(column, np.array([np.nan]))
         if gap is not None:
-            low, high, each = np.append(low, np.nan), np.append(high, np.nan), np.vstack([each, gap[own]])
-        return _Listed((low + high) / 2, low, high, each, own)
+            low, high, levels = np.append(low, np.nan), np.append(high, np.nan), np.vstack([levels, gap[0, places]])
+        return _Listed((low + high) / 2, low, high, levels, places)
 
-    def measured(self, number: int, column: int, values: Floats, inputs: Floats, own: Ints) -> _Measured | None:
+    def measured(self, number: int, column: int, values: Floats, inputs: Floats, places: Ints) -> _Measured | None:
         """A column of numbers with inputs that rise or fall with it."""
-        held, points = values[~np.isnan(values)], _grid(values)
-        here = self._of_numbers([column], points[:, None])
-        if here is None or not len(held):
+        present, points = values[~np.isnan(values)], _grid(values)
+        here = self._of_numbers(column, points)
+        if here is None or not len(present):
             return None
-        here = here[:, own]
+        here = here[:, places]
         valid = ~np.isnan(here).any(1)
         signs = _monotone(here[valid])
         if not signs.any():
             return None
-        whole = _dtype(self.X, column).kind in "iu"
-        gap = None if whole else self._gap(column)
+        is_whole = _dtype(self.X, column).kind in "iu"
+        gap = None if is_whole else self._of_numbers(column, np.array([np.nan]))
         unchanged = (here == self.forest.cast(points)[:, None])[:, signs != 0].all(0)
         return _Measured(
             number,
             column,
-            own[signs != 0],
-            signs[signs != 0],
-            ~unchanged,
-            np.nanmedian(np.abs(inputs[:, own[signs != 0]]), 0),
-            float(points[valid].min()),
-            float(points[valid].max()),
-            float(held.std()),
-            whole,
-            own,
-            None if gap is None else gap[own],
-            own[~np.isfinite(here).all(0)],
+            inputs=places[signs != 0],
+            signs=signs[signs != 0],
+            computed=~unchanged,
+            sizes=np.nanmedian(np.abs(inputs[:, places[signs != 0]]), 0),
+            first=float(points[valid].min()),
+            last=float(points[valid].max()),
+            spread=float(present.std()),
+            is_whole=is_whole,
+            places=places,
+            gap=None if gap is None else gap[0, places],
+            undefined=places[~np.isfinite(here).all(0)],
         )
 
     def ends(self, measured: Sequence[_Measured], bounds: Bounds) -> tuple[list[Floats], list[Floats]]:
         """The smallest and the largest number (g,) of each column whose inputs lie within the bounds."""
         if not measured:
             return [], []
-        each = [len(one.inputs) for one in measured]
-        starts = np.cumsum([0, *each[:-1]])
-        inputs = np.concatenate([one.inputs for one in measured])
-        rises = np.concatenate([one.signs for one in measured]) > 0
-        computed = np.concatenate([one.computed for one in measured])
-        sizes = np.concatenate([one.sizes for one in measured])
+        starts = np.cumsum([0, *(len(scale.inputs) for scale in measured[:-1])])
+        inputs = np.concatenate([scale.inputs for scale in measured])
+        rises = np.concatenate([scale.signs for scale in measured]) > 0
+        computed = np.concatenate([scale.computed for scale in measured])
+        sizes = np.concatenate([scale.sizes for scale in measured])
         low, high = bounds.low[:, inputs], bounds.high[:, inputs]  # (g, inputs)
-        first = np.array([one.first for one in measured]) + np.zeros((len(low), 1))
-        last = np.array([one.last for one in measured]) + np.zeros((len(low), 1))
+        first = np.array([scale.first for scale in measured]) + np.zeros((len(low), 1))
+        last = np.array([scale.last for scale in measured]) + np.zeros((len(low), 1))
 
         def tried(x: Floats) -> tuple[Floats, Floats]:
             """The largest and the smallest that inputs may be, rounding included."""
             if self.forward is None:  # one input each, in this order
                 return self.forest.cast(x), self.forest.cast(x)
-            found = self._numbers(self._with_numbers([one.column for one in measured], x))
-            found = np.full((len(x), len(inputs)), np.nan) if found is None else found[:, inputs]  # NaN: not excluded
-            slack = SLACK * (np.abs(found) + sizes) * computed
-            return self.forest.cast(found + slack), self.forest.cast(found - slack)
+            given = self._numbers(self._with_numbers([scale.column for scale in measured], x))
+            seen = np.full((len(x), len(inputs)), np.nan) if given is None else given[:, inputs]  # NaN: not excluded
+            slack = SLACK * (np.abs(seen) + sizes) * computed
+            return self.forest.cast(seen + slack), self.forest.cast(seen - slack)
 
         def too_low_and_high(x: Floats, y: Floats) -> tuple[Bools, Bools]:
-            (most_x, most_y), (least_x, least_y) = (np.split(one, 2) for one in tried(np.concatenate([x, y])))
+            (most_x, most_y), (least_x, least_y) = (np.split(ends, 2) for ends in tried(np.concatenate([x, y])))
             under, over = np.where(rises, most_x < low, least_x > high), np.where(rises, least_y > high, most_y < low)
             return np.logical_or.reduceat(under, starts, axis=1), np.logical_or.reduceat(over, starts, axis=1)
 
         bounded_below, bounded_above = too_low_and_high(first, last)
         below, above = (first, last), (last, first)  # a number that is excluded, and one that is not
-        for _ in range(STEPS):
-            middles = _between(*below), _between(*above)
+        for _ in range(HALVINGS):
+            # half-way in the order of all numbers of float64, so that a bisection ends whatever their size
+            middles = [at_rank(middle_rank(rank(excluded), rank(possible))) for excluded, possible in (below, above)]
             low_out, high_out = too_low_and_high(*middles)
             below = np.where(low_out, middles[0], below[0]), np.where(low_out, below[1], middles[0])
             above = np.where(high_out, middles[1], above[0]), np.where(high_out, above[1], middles[1])
         lowest, highest = np.where(bounded_below, below[1], -np.inf), np.where(bounded_above, above[1], np.inf)
         return list(lowest.T), list(highest.T)
 
-    def _gap(self, column: int) -> Floats | None:
-        """The inputs of a row without a value in a column; None where the pipeline does not take it."""
-        missing = self._of_numbers([column], np.full((1, 1), np.nan))
-        return None if missing is None else missing[0]
-
-    def _of_numbers(self, columns: Sequence[int], values: Floats) -> Floats | None:
-        """The inputs (g, D) of the first row with numbers (g, k) in some columns."""
+    def _of_numbers(self, column: int, values: Floats) -> Floats | None:
+        """The inputs (g, D) of the first row with other numbers (g,) in a column; None where they are not taken."""
         if self.forward is None:
-            whole = np.zeros((len(values), self.X.shape[1]))
-            whole[:, columns] = values
-            return self.forest.cast(whole)
-        return self._inputs(self._with_numbers(columns, values))
+            rows = np.zeros((len(values), self.X.shape[1]))
+            rows[:, column] = values
+            return self.forest.cast(rows)
+        return self._inputs(self._with_numbers([column], values[:, None]))
 
     def _with_numbers(self, columns: Sequence[int], values: Floats) -> Any:
         """The first row of the table, several times, with numbers (g, k) in some columns."""
         first_row = np.zeros((self.X.shape[1], len(values)), dtype=np.intp)
         return self._taken(first_row, dict(zip(columns, values.T, strict=True)))
 
-    def _taken(self, takes: Ints, numbers: dict[int, Floats] | None = None) -> Any:
+    def _taken(self, takes: Ints, numbers: Mapping[int, Floats] = MappingProxyType({})) -> Any:
         """Rows whose cells are those of the rows `takes` (width, g), column by column; and numbers in some columns."""
-        numbers = {} if numbers is None else numbers
         if hasattr(self.X, "iloc"):
             rows = self.X.iloc[takes[0]].reset_index(drop=True)
             for column, take in enumerate(takes):
-                given = numbers.get(column)
                 kind = np.float32 if _dtype(self.X, column) == np.float32 else np.float64
-                rows.isetitem(column, self.X.iloc[take, column].array if given is None else given.astype(kind))
+                cells = numbers[column].astype(kind) if column in numbers else self.X.iloc[take, column].array
+                rows.isetitem(column, cells)
             return rows
         plain = np.asarray(self.X)
-        whole = plain.dtype.kind in "iub"
-        rows = np.empty((takes.shape[1], plain.shape[1]), dtype=np.float64 if whole and numbers else plain.dtype)
+        is_whole = plain.dtype.kind in "iub"
+        rows = np.empty((takes.shape[1], plain.shape[1]), dtype=np.float64 if is_whole and numbers else plain.dtype)
         for column, take in enumerate(takes):
             rows[:, column] = numbers.get(column, plain[take, column])
         return rows
 
     def _inputs(self, rows: Any) -> Floats | None:
-        """What the forest compares."""
         numbers = self._numbers(rows)
         return None if numbers is None else self.forest.cast(numbers)
 
@@ -284,10 +275,10 @@ class Source:
         """What the pipeline gives; None where it refuses the rows."""
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-                found = None if self.forward is None else self.forward(rows)
+                inputs = None if self.forward is None else self.forward(rows)
         except FAILURES:
             return None
-        return None if found is None else found.numpy()
+        return None if inputs is None else inputs.numpy()
 
 
 @dataclass(frozen=True)
@@ -297,30 +288,30 @@ class _Listed:
     values: Floats  # (k,) numbers or codes; NaN: missing
     low: Floats  # (k,) of a bin; otherwise the value
     high: Floats
-    inputs: Floats  # (k, own)
-    own: Ints  # which inputs these are
+    inputs: Floats  # (k, places)
+    places: Ints  # which inputs these are
 
     @classmethod
-    def of_values(cls, values: Floats, inputs: Floats, own: Ints) -> _Listed:
+    def of_values(cls, values: Floats, inputs: Floats, places: Ints) -> _Listed:
         """Every value of a column, with the inputs of the rows that have it."""
         each, first, place = np.unique(values, return_index=True, return_inverse=True)
-        given = _equal(inputs[:, own], inputs[first][place][:, own]).all(0)  # by the value alone
-        return cls(each, each, each, inputs[first][:, own[given]], own[given])
+        places = places[_equal(inputs[:, places], inputs[first][place][:, places]).all(0)]  # by the value alone
+        return cls(each, each, each, inputs[first][:, places], places)
 
     def fits(self, bounds: Bounds) -> Bools:
         """(g, k) which values have inputs within the bounds; all of them where none has."""
         fits = np.ones((len(bounds.low), len(self.values)), dtype=bool)
-        for place, number in enumerate(self.own):
-            fits &= _within(bounds, number, self.inputs[:, place])
+        for number, inputs in zip(self.places, self.inputs.T, strict=True):
+            fits &= _within(bounds, number, inputs)
         return fits | ~fits.any(1, keepdims=True)
 
     def known(self, fits: Bools) -> Known:
         """The values that are left: the one in their middle, and the limits of all."""
-        held = fits & ~np.isnan(self.low)
-        counts, gaps = held.sum(1), np.asarray((fits & np.isnan(self.low)).any(1))
-        low = np.where(held, self.low, np.inf).min(1)
-        high = np.where(held, self.high, -np.inf).max(1)
-        middle = ((held.cumsum(1) == (counts[:, None] + 1) // 2) & held).argmax(1)
+        left = fits & ~np.isnan(self.low)
+        counts, gaps = left.sum(1), np.asarray((fits & np.isnan(self.low)).any(1))
+        low = np.where(left, self.low, np.inf).min(1)
+        high = np.where(left, self.high, -np.inf).max(1)
+        middle = ((left.cumsum(1) == (counts[:, None] + 1) // 2) & left).argmax(1)
         bins = bool((self.low < self.high).any())
         kept = np.select(
             [fits.all(1), counts == 0, (counts == 1) & ~gaps],
@@ -333,10 +324,9 @@ class _Listed:
 
     def codes(self, fits: Bools, count: int) -> Bools:
         """(g, codes) which categories are possible."""
-        found = np.zeros((len(fits), count), dtype=bool)
-        held = ~np.isnan(self.values)
-        found[:, self.values[held].astype(int)] = fits[:, held]
-        return found
+        possible, has_code = np.zeros((len(fits), count), dtype=bool), ~np.isnan(self.values)
+        possible[:, self.values[has_code].astype(int)] = fits[:, has_code]
+        return possible
 
 
 @dataclass(frozen=True)
@@ -352,8 +342,8 @@ class _Measured:
     first: float  # numbers between which it is looked for
     last: float
     spread: float
-    whole: bool  # it holds whole numbers
-    own: Ints  # all inputs that depend on it alone
+    is_whole: bool  # it holds whole numbers
+    places: Ints  # all inputs that depend on it alone
     gap: Floats | None  # ... and what they are without a value
     undefined: Ints  # ... and those that some numbers have no value of: the logarithm of a negative one
 
@@ -361,9 +351,9 @@ class _Measured:
         """The number between two others (g,): exact if the forest sees it exactly, and it can tell it from others."""
         missing = np.full(len(low), self.gap is not None)
         if self.gap is not None:
-            for number, value in zip(self.own, self.gap, strict=True):
+            for number, value in zip(self.places, self.gap, strict=True):
                 missing &= _within(bounds, number, np.array([value]))[:, 0]
-        if self.whole:
+        if self.is_whole:
             low, high = np.ceil(low), np.floor(high)
         undefined = bounds.maybe_missing[:, self.undefined].any(1)
         none = (low > high) & ~undefined  # only a missing value is left
@@ -372,9 +362,9 @@ class _Measured:
         with np.errstate(invalid="ignore"):
             narrow = high - low <= AGREES * self.spread + 2 * np.finfo(np.float32).eps * size
         seen = (bounds.low[:, self.inputs] == bounds.high[:, self.inputs]).any(1)
-        one = low == high if self.whole else narrow & seen & np.isfinite(size)
+        single = low == high if self.is_whole else narrow & seen & np.isfinite(size)
         kept = np.select(
-            [none & missing, one & ~missing, one, np.isfinite(low) | np.isfinite(high)],
+            [none & missing, single & ~missing, single, np.isfinite(low) | np.isfinite(high)],
             [Kept.EXACT, Kept.EXACT, Kept.SET, Kept.INTERVAL],
             Kept.LOST,
         )
@@ -383,7 +373,6 @@ class _Measured:
 
 def _within(bounds: Bounds, number: int, values: Floats) -> Bools:
     """(g, k) which values of an input are within its bounds."""
-    missing = np.isnan(values)
     codes = bounds.codes.get(number)
     if codes is None:
         with np.errstate(invalid="ignore"):
@@ -392,18 +381,18 @@ def _within(bounds: Bounds, number: int, values: Floats) -> Bools:
         place = np.nan_to_num(values).astype(int)
         inside = (place >= 0) & (place < codes.shape[1])
         fits = codes[:, np.where(inside, place, 0)] | ~inside
-    return np.where(missing, bounds.maybe_missing[:, number, None], fits)
+    return np.where(np.isnan(values), bounds.maybe_missing[:, number, None], fits)
 
 
 def _grid(values: Floats) -> Floats:
     """Points at which a column is tried: its values, and others up to some ranges beyond them."""
-    held = np.unique(values[~np.isnan(values)])
-    if not len(held):
-        return held
-    size = (held[-1] - held[0]) or max(1.0, abs(held[0]))
-    some = held[np.linspace(0, len(held) - 1, min(len(held), 1_000)).astype(int)]
-    beyond = np.linspace(held[0] - BEYOND * size, held[-1] + BEYOND * size, GRID)
-    return np.unique(np.concatenate([some, np.linspace(held[0], held[-1], GRID), beyond]))
+    known = np.unique(values[~np.isnan(values)])
+    if not len(known):
+        return known
+    size = (known[-1] - known[0]) or max(1.0, abs(known[0]))
+    some = known[np.linspace(0, len(known) - 1, min(len(known), 1_000)).astype(int)]
+    beyond = np.linspace(known[0] - BEYOND * size, known[-1] + BEYOND * size, GRID)
+    return np.unique(np.concatenate([some, np.linspace(known[0], known[-1], GRID), beyond]))
 
 
 def _monotone(inputs: Floats) -> Ints:
@@ -414,31 +403,20 @@ def _monotone(inputs: Floats) -> Ints:
     return np.where(up & (steps > 0).any(0), 1, np.where(down & (steps < 0).any(0), -1, 0))
 
 
-def _between(one: Floats, other: Floats) -> Floats:
-    """Half-way in the order of all numbers of float64, so that a bisection ends whatever their size."""
-    return at_rank(middle_rank(rank(one), rank(other)))
-
-
 def _shortest(low: Floats, high: Floats) -> Floats:
     """(g,) the number with the fewest decimals between two others; their middle where it takes too many."""
     with np.errstate(invalid="ignore", over="ignore"):
         middle = (low + high) / 2
         low, high = low + INSIDE * (high - low), high - INSIDE * (high - low)
-        found = np.where(np.isfinite(middle), middle, np.where(np.isfinite(low), low, high))
+        shortest = np.where(np.isfinite(middle), middle, np.where(np.isfinite(low), low, high))
         for decimals in range(17, -4, -1):
             rounded = np.round(middle, decimals)
-            found = np.where((rounded >= low) & (rounded <= high), rounded, found)
-    return np.where(np.isinf(found), np.nan, found)
+            shortest = np.where((rounded >= low) & (rounded <= high), rounded, shortest)
+    return np.where(np.isinf(shortest), np.nan, shortest)
 
 
-def _equal(one: Floats, other: Floats) -> Bools:
-    return np.asarray((one == other) | (np.isnan(one) & np.isnan(other)))
-
-
-def _rows_with_gaps(X: Any) -> Ints:
-    """The rows with a cell that has no value."""
-    missing = X.isna() if hasattr(X, "isna") else np.asarray(X) != np.asarray(X)
-    return np.flatnonzero(np.asarray(missing).max(1))
+def _equal(left: Floats, right: Floats) -> Bools:
+    return np.asarray((left == right) | (np.isnan(left) & np.isnan(right)))
 
 
 def _dtype(X: Any, column: int) -> Any:

@@ -22,16 +22,15 @@ from lostwax.adapters.sklearn.packed import MAX_DEPTH, NUMBER, as_text, decompre
 from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows
 from lostwax.games import Columns, Extremes, Fitted, Part, Present, Records, Sums
 
-MOST_NUMBERS = 100_000  # of an attribute that are compared with statistics
-SUMMARY = 16  # numbers per column of a table of statistics, at most
+MAX_NUMBERS = 100_000  # of an attribute that are compared with statistics
+MAX_SUMMARY = 16  # numbers per column of a table of statistics
 ROUNDING = 1e-12  # of statistics, relative
 PRECISE = 1e-3  # of a column's deviation, up to which a row follows from a rounded mean
-MOST_DIGITS = 12  # of a number that its owner rounded
-SETTING = 1_000  # bytes of numbers and texts: more are no setting
+MAX_ROUNDED_DIGITS = 12  # of a number that its owner rounded
 SHARES = 1e-6  # by which shares sum up to one
-HANDFUL = 16  # different numbers: more are no setting
-ROUND, ROUND_WHOLE = 3, 4  # digits of settings: 0.05, 0.125 and 2024, not 22981.43
-BINARY = 16  # bytes that are no text: more are no setting
+# A setting has no more than these: bytes of numbers and texts, bytes that are no text, different numbers, and digits
+# of numbers and of whole numbers (0.05, 0.125 and 2024, not 22981.43).
+SETTING_BYTES, SETTING_BINARY, SETTING_NUMBERS, SETTING_DIGITS, SETTING_WHOLE_DIGITS = 1_000, 16, 16, 3, 4
 DECIMAL_OR_WORD = re.compile(r"[-+]?\d*\.\d+(?:[eE][-+]?\d+)?|(?<![\w.-])[-+]?\d+\.?(?:[eE][-+]?\d+)?(?!\w)")
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
 
@@ -53,15 +52,13 @@ def held_statistics(held: Attached, x: Tensor, columns: Columns) -> HeldStatisti
     and quartiles, which tell of no single row by themselves, count too.
     """
     numbers = WrittenNumbers.of(held.value)
-    values = numbers.values
     plain = [place for place, known in enumerate(columns.categories) if not known]
-    if not 0 < len(values) <= MOST_NUMBERS or not plain:
+    if not 0 < len(numbers.values) <= MAX_NUMBERS or not plain:
         return None
-    cells = x[:, plain].numpy()
-    table = TrainingRows(cells)
-    wanted = _statistics(cells)  # (9, columns)
+    table = TrainingRows(x[:, plain].numpy())
+    wanted = _statistics(table.x)  # (9, columns)
     spread = wanted[7]
-    order = values.argsort()
+    order = numbers.values.argsort()
     values, error, rounded = (each[order] for each in numbers)
     place = np.searchsorted(values, wanted).clip(1, max(1, len(values) - 1))
     near = np.where(np.abs(values[place - 1] - wanted) < np.abs(values[place % len(values)] - wanted), place - 1, place)
@@ -78,14 +75,13 @@ def held_statistics(held: Attached, x: Tensor, columns: Columns) -> HeldStatisti
         bits = np.log2(1 + width / np.maximum.reduce([allowed, step, digits])) - np.log2(len(values))
     if float(np.where(agrees, bits, 0.0).clip(0).sum()) < SURE:
         return None
-    agrees &= (bits > 0) | (len(values) <= SUMMARY * len(plain))  # of a summary all columns count
-    told = agrees[:2].any(0)
+    agrees &= (bits > 0) | (len(values) <= MAX_SUMMARY * len(plain))  # of a summary all columns count
+    has_mean = agrees[:2].any(0)
     error_of_sum = np.where(agrees[1], allowed[1], len(x) * allowed[0])
     precise = (error_of_sum <= PRECISE * spread) | (error_of_sum < table.step / 2)
-    found = [np.flatnonzero(mask) for mask in (told & precise, agrees[2], agrees[3], told & ~precise)]
-    return (
-        HeldStatistics(held.path, *([plain[one] for one in each] for each in found)) if any(map(len, found)) else None
-    )
+    masks = (has_mean & precise, agrees[2], agrees[3], has_mean & ~precise)
+    places = [[plain[place] for place in np.flatnonzero(mask)] for mask in masks]
+    return HeldStatistics(held.path, *places) if any(places) else None
 
 
 def _statistics(cells: Array) -> Array:
@@ -120,19 +116,19 @@ class WrittenNumbers(NamedTuple):
                     short = str(getattr(member, "dtype", "")).endswith(("float32", "float16"))
                     errors.append(np.abs(values[-1]) * (np.finfo(np.float32).eps if short else 0.0))
                 elif is_text(member):
-                    texts = [one for one in pattern.findall(as_text(member)) if one.lower() != "nan"]
+                    texts = [text for text in pattern.findall(as_text(member)) if text.lower() != "nan"]
                     values.append(np.array(texts, dtype=np.float64))
-                    errors.append(np.array([_last_digit(one) for one in texts]) / 2)
+                    errors.append(np.array([_last_digit(text) for text in texts]) / 2)
         joined, error = np.concatenate(values), np.concatenate(errors)
         finite = np.isfinite(joined)
         joined, error = joined[finite], error[finite]
-        return cls(joined, error, np.maximum(error, _rounding(joined[:MOST_NUMBERS], len(joined))))
+        return cls(joined, error, np.maximum(error, _rounding(joined[:MAX_NUMBERS], len(joined))))
 
 
 def _rounding(values: Array, length: int) -> Array:
     """(length,) half of the last digit of numbers with few digits, and the rounding of those of single precision."""
     texts = [repr(number) for number in values.tolist()]
-    few = [len(text.partition("e")[0].strip("-0.").replace(".", "")) <= MOST_DIGITS for text in texts]
+    few = [len(text.partition("e")[0].strip("-0.").replace(".", "")) <= MAX_ROUNDED_DIGITS for text in texts]
     decimal = np.where(few, [_last_digit(text) / 2 for text in texts], 0.0)
     with np.errstate(over="ignore"):
         single = values.astype(np.float32) == values
@@ -155,7 +151,10 @@ def is_no_setting(held: Attached, table: Array, understood: bool) -> bool:
     """
     if not held.afterwards:
         return False
-    if not understood and (_size(held.value) > SETTING or _is_binary(held.value)):
+    members = [member for _, member in Walk({"": held.value})]
+    sizes = [8 * array.size for member in members if (array := numbers_of(member)) is not None]
+    sizes += [len(text) for member in members if (text := bytes_of(member)) is not None]
+    if not understood and (sum(sizes) > SETTING_BYTES or _is_binary(held.value)):
         return True
     numbers = WrittenNumbers.of(_with_one_date(held.value), DECIMAL_OR_WORD)
     values, place = np.unique(numbers.values, return_index=True)
@@ -172,8 +171,8 @@ def is_no_setting(held: Attached, table: Array, understood: bool) -> bool:
     exact = _near(values, ROUNDING * np.abs(values), telling)
     if not understood and (exact.any() or _are_counts(held.value, len(table))):
         return True
-    digits = np.where(values == np.rint(values), ROUND_WHOLE, ROUND)
-    return len(values) > HANDFUL or not bool(_is_round(values, error, digits).all())
+    digits = np.where(values == np.rint(values), SETTING_WHOLE_DIGITS, SETTING_DIGITS)
+    return len(values) > SETTING_NUMBERS or not bool(_is_round(values, error, digits).all())
 
 
 def _is_round(values: Array, error: Array | float, digits: Array | int) -> Array:
@@ -204,19 +203,10 @@ def _near(values: Array, error: Array, others: Array) -> Array:
     return np.asarray(np.minimum(np.abs(others[right] - values), np.abs(others[left] - values)) <= error)
 
 
-def _size(value: Any) -> int:
-    """Bytes of all numbers and texts that are held."""
-    size = 0
-    for _, member in Walk({"": value}):
-        numbers, text = numbers_of(member), bytes_of(member)
-        size += 8 * (0 if numbers is None else numbers.size) + (0 if text is None else len(text))
-    return size
-
-
 def _is_binary(value: Any) -> bool:
     """Whether it holds bytes that are no text."""
     for _, member in unpacked({"": value}):
-        if isinstance(member, bytes | bytearray | memoryview) and len(member) > BINARY:
+        if isinstance(member, bytes | bytearray | memoryview) and len(member) > SETTING_BINARY:
             try:
                 bytes(member).decode()
             except UnicodeDecodeError:

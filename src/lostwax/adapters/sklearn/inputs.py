@@ -66,30 +66,30 @@ def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
     `steps` are the model and the steps of a pipeline; the first with names counts.
     """
     remembered = next((list(step.feature_names_in_) for step in steps if hasattr(step, "feature_names_in_")), [])
-    given = list(X.columns) if hasattr(X, "columns") else remembered
-    if remembered and len(given) != len(remembered):
-        more = len(given) > len(remembered)
-        some = sorted({str(name) for name in given} ^ set(map(str, remembered)))
+    names = list(X.columns) if hasattr(X, "columns") else remembered
+    if remembered and len(names) != len(remembered):
+        more = len(names) > len(remembered)
+        some = sorted({str(name) for name in names} ^ set(map(str, remembered)))
         raise ValueError(
-            f"audit: X has {len(given)} columns, but {type(steps[0]).__name__} was fitted on {len(remembered)}: "
+            f"audit: X has {len(names)} columns, but {type(steps[0]).__name__} was fitted on {len(remembered)}: "
             f"{'it does not know' if more else 'X does not have'} {some[0] if some else 'all of them'!r}. Pass "
             "X[model.feature_names_in_]."
         )
-    if remembered and all(isinstance(name, str) for name in given):
-        pairs = zip(given, remembered, strict=True)
+    if remembered and all(isinstance(name, str) for name in names):
+        pairs = zip(names, remembered, strict=True)
         remembered = [ours if ours.replace(" ", "_") == theirs else theirs for ours, theirs in pairs]  # by LightGBM
-    if remembered and all(isinstance(name, str) for name in given) and given != remembered:
-        place = next(i for i, (ours, theirs) in enumerate(zip(given, remembered, strict=True)) if ours != theirs)
-        fitted_on = f"where {type(steps[0]).__name__} was fitted on {str(remembered[place])!r}"
-        found = f"column {place} is {given[place]!r} {fitted_on}"
-        if sorted(given) == sorted(remembered):
-            order = f"in a different order than the model's: {found}"
-            raise ValueError(f"audit: the columns of X are {order}. Pass X[model.feature_names_in_].")
-        raise ValueError(
-            f"audit: the columns of X are not those of the model: {found}. Pass the data the model was fitted on, with "
-            "the columns model.feature_names_in_."
-        )
-    return tuple(str(name) for name in given)
+        place = next((i for i, name in enumerate(names) if name != remembered[i]), None)
+        if place is not None:
+            fitted_on = f"where {type(steps[0]).__name__} was fitted on {str(remembered[place])!r}"
+            difference = f"column {place} is {names[place]!r} {fitted_on}"
+            if sorted(names) == sorted(remembered):
+                order = f"in a different order than the model's: {difference}"
+                raise ValueError(f"audit: the columns of X are {order}. Pass X[model.feature_names_in_].")
+            raise ValueError(
+                f"audit: the columns of X are not those of the model: {difference}. Pass the data the model was fitted "
+                "on, with the columns model.feature_names_in_."
+            )
+    return tuple(str(name) for name in names)
 
 
 def precision(X: Any) -> float:
@@ -112,18 +112,12 @@ def targets(y: Any, rows: int) -> np.ndarray[Any, np.dtype[Any]]:
         raise ValueError(f"audit: expected y with one label or row of targets per record, got {got}.")
     if np.issubdtype(values.dtype, np.floating):
         _finite(values.reshape(rows, -1), "y")
-    if values.dtype.kind == "O":
-        _check_labels(values)
-    return values
-
-
-def _check_labels(values: np.ndarray[Any, np.dtype[Any]]) -> None:
-    """Refuse object labels that are missing or not hashable."""
-    for index, label in np.ndenumerate(values):
+    for index, label in np.ndenumerate(values) if values.dtype.kind == "O" else ():
         if label is None or label != label or not isinstance(label, Hashable):
             what = "missing" if label is None or isinstance(label, Real) else f"of type {type(label).__name__}"
             cure = "Drop that row, or pass a number or text."
             raise ValueError(f"audit: the label in y at {position(index)} is {what}. {cure}")
+    return values
 
 
 def weights(sample_weight: Any, rows: int) -> Tensor:
@@ -214,8 +208,8 @@ def check_finite(name: str, values: Any) -> None:
     array = values.detach().double().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
     bad = int((~np.isfinite(array)).sum())
     if bad:
-        held = "1 value that is" if bad == 1 else f"{bad} values that are"
+        values_are = "1 value that is" if bad == 1 else f"{bad} values that are"
         raise ValueError(
-            f"audit: {name} holds {held} NaN or infinite: training diverged, or the file is damaged. Train or load "
-            "the model again."
+            f"audit: {name} holds {values_are} NaN or infinite: training diverged, or the file is damaged. Train or "
+            "load the model again."
         )

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
-from lostwax.games import Fitted, Records, Stationary, Sums
+from lostwax.games import Fitted, Records, Stationary
 from lostwax.games.facts import loss_facts
-from lostwax.games.fitted import unexplained
+from lostwax.games.fitted import gap
 from lostwax.games.folding import SparseFitted, sparse_factors, sparse_sum
 
 # Scores are fractions of the squared gradient that an unrelated sample of the same size gives. On its own table, a
@@ -37,8 +37,15 @@ def of_this_table(
     `precision` is the machine epsilon of the data the model was fitted on. `elsewhere` are steps before it that were
     fitted on other rows, `fewer_rows` says that one was fitted on fewer: then a doubt is enough to raise.
     """
+    tolerance = max(1e-6, 10 * precision * len(fitted.table) ** 0.5)
     for sums in fitted.sums:
-        _check_sums(fitted, sums, max(1e-6, 10 * precision * len(fitted.table) ** 0.5))
+        r, f = sums.factors(fitted.table, fitted.weight)
+        size = r.abs().mT @ f.abs() + sums.total().abs()
+        if not (gap(sums, fitted.table, fitted.weight).abs() <= tolerance * size.clamp_min(1e-300)).all():
+            raise ValueError(
+                f"audit: {fitted.name} was not fitted on this data (X, y): {sums.source} does not agree with the "
+                "table. Pass exactly the rows, labels and sample_weight it was fitted on."
+            )
     if fitted.model is None:
         return fitted
     score = score_statistic(fitted.model, fitted.table, fitted.weight)
@@ -88,10 +95,10 @@ def _mean_fits(model: Stationary, table: Records, weight: torch.Tensor) -> bool:
     """Whether a model without weights has the mean or the shares of these labels; True where a solver found them."""
     if model.bias is None or model.weight.any() or not (model.quadratic or model.without_features):
         return True
-    gap = unexplained(model, table, weight)[0][:, -1]  # (c,)
+    left = gap(model, table, weight)[:, -1]  # (c,)
     size = weight @ table.y.double().reshape(len(weight), -1).abs().sum(1) + weight.sum() * model.bias.abs().sum()
-    near = bool(gap.square().sum() <= DOUBTFUL_MEAN * _squares(model, table, weight)[-1])
-    return near and bool(gap.abs().max() <= SINGLE * size)
+    near = bool(left.square().sum() <= DOUBTFUL_MEAN * _squares(model, table, weight)[-1])
+    return near and bool(left.abs().max() <= SINGLE * size)
 
 
 def check_sparse(fitted: SparseFitted) -> None:
@@ -99,9 +106,9 @@ def check_sparse(fitted: SparseFitted) -> None:
     if fitted.model is None:
         return
     _, r = sparse_factors(fitted.model, fitted.table, fitted.weight)
-    gap = (sparse_sum(fitted.table, r, bias=fitted.model.bias is not None) - fitted.model.total()).abs()
+    left = (sparse_sum(fitted.table, r, bias=fitted.model.bias is not None) - fitted.model.total()).abs()
     each = sparse_sum(fitted.table.each(np.square), r.square(), bias=fitted.model.bias is not None)
-    score = float((gap - fitted.model.slack()).clamp_min(0).square().sum() / each.sum().clamp_min(1e-300))
+    score = float((left - fitted.model.slack()).clamp_min(0).square().sum() / each.sum().clamp_min(1e-300))
     if not score <= UNRELATED and not fitted.model.stopped_early:
         raise ValueError(
             f"audit: {fitted.name} was not fitted on this data (X, y), or stopped far from its optimum, or noise was "
@@ -132,8 +139,7 @@ def score_statistic(model: Stationary, table: Records, weight: torch.Tensor) -> 
     decides. A model that separates its classes has near-zero gradients in every row, and the ratio means nothing; so
     the sum is also compared with the gradients at zero weights, without the intercept.
     """
-    gradient, _ = unexplained(model, table, weight)
-    square = gradient.square().sum(0)  # (d + 1,)
+    square = gap(model, table, weight).square().sum(0)  # (d + 1,)
     each, each_at_zero = (_squares(part, table, weight) for part in (model, _at_zero(model)))
     holds = (model.slack() == 0).any(0)  # a weight of zero has no equation that rows of another table would break
     if not holds[: model.weight.shape[1]].any() and not model.without_features:
@@ -154,16 +160,16 @@ def beside_zero_weights(fitted: Fitted) -> float:
     """The model's objective over that of zero weights; 0 if the loss is only known up to a constant."""
     if fitted.model is None:
         return 0.0
-    facts = loss_facts(fitted.model.loss, len(fitted.model.weight))
+    facts, table = loss_facts(fitted.model.loss, len(fitted.model.weight)), fitted.table
     if facts is None or facts.up_to_constant:
         return 0.0
-    ours, zero = (_objective(part, fitted.table, fitted.weight) for part in (fitted.model, _at_zero(fitted.model)))
+    ours, zero = (
+        float(
+            fitted.weight @ model.loss(model.outputs(table.x), table.y) + model.penalty()
+        )  # sum_i w_i loss_i + penalty
+        for model in (fitted.model, _at_zero(fitted.model))
+    )
     return ours / max(zero, 1e-300)
-
-
-def _objective(model: Stationary, table: Records, weight: torch.Tensor) -> float:
-    """sum_i w_i loss_i, and the penalty of the weights."""
-    return float(weight @ model.loss(model.outputs(table.x), table.y) + model.penalty())
 
 
 def _at_zero(model: Stationary) -> Stationary:
@@ -175,14 +181,3 @@ def _squares(model: Stationary, table: Records, weight: torch.Tensor) -> torch.T
     """Sum over rows of the squared gradient, column by column, (d + 1,)."""
     r, f = model.factors(table, weight)
     return r.square().sum(1) @ f.square()
-
-
-def _check_sums(fitted: Fitted, sums: Sums, tolerance: float) -> None:
-    gap, _ = unexplained(sums, fitted.table, fitted.weight)
-    r, f = sums.factors(fitted.table, fitted.weight)
-    size = r.abs().mT @ f.abs() + sums.total().abs()
-    if not (gap.abs() <= tolerance * size.clamp_min(1e-300)).all():
-        raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y): {sums.source} does not agree with the table. "
-            "Pass exactly the rows, labels and sample_weight it was fitted on."
-        )

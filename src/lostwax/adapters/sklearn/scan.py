@@ -1,6 +1,6 @@
 """What a fitted part publishes about its rows, found by value and not by class.
 
-Every array that can be reached from the part (`walk`) is compared with the rows the part was fitted on: is it made of
+Every array that can be reached from the part (`Walk`) is compared with the rows the part was fitted on: is it made of
 training rows, or of their means, sums or extremes? An array counts only if it agrees in every cell, and if that can
 hardly be an accident (`training_rows` counts the bits that an agreement is worth). On small or binary tables, where
 many arrays agree, names decide: `X_fit_` and `mean_` mean what they say.
@@ -122,13 +122,11 @@ class _Search:
 
     def scanned(self) -> Scanned:
         """Everything that was found."""
-        extremes: tuple[Extremes, ...] = ()
-        notes = list(self.notes)
-        stored = tuple(_without_copies(self.stored))
-        notes += [stored_rows(where, (rows, self.table.n)) for where, rows in _places(stored)]
+        stored, extremes = tuple(_without_copies(self.stored)), tuple[Extremes, ...]()
+        notes = [*self.notes, *(stored_rows(place, (rows, self.table.n)) for place, rows in _places(stored))]
         by_itself = "includes the secret row and reveals it by itself (the total minus the known rows)"
-        for sums in (*self.sums.values(), *(sums for sums, _ in self.grouped.values())):
-            notes.append(total_of_all_rows(sums.source, by_itself))
+        every_sum = (*self.sums.values(), *(sums for sums, _ in self.grouped.values()))
+        notes += [total_of_all_rows(sums.source, by_itself) for sums in every_sum]
         if self.ranges:
             source = self._source(" and ".join(self.ranges))
             extremes = (Extremes(source, torch.from_numpy(self.low), torch.from_numpy(self.high)),)
@@ -175,36 +173,42 @@ class _Search:
         hit = at >= 0
         if not hit.any():
             return False
-        beside, numbers = self._numbers(rows, arrays) if hit.all() else ("", None)
-        named |= NUMBERS.search(beside) is not None
-        whole = len(rows) == table.n and equal(rows, table.x.astype(rows.dtype))  # in its order
+        beside = {name: array for name, array in arrays.items() if hit.all() and self._numbers_rows(array, rows)}
+        numbers = next(iter(beside.values()), None)
+        named |= NUMBERS.search(next(iter(beside), "")) is not None
+        is_table = len(rows) == table.n and equal(rows, table.x.astype(rows.dtype))  # in its order
         if hit.all():
-            sure = self._surely_rows(rows, numbers, whole=whole, named=named)
+            sure = self._surely_rows(rows, numbers, is_table=is_table, named=named)
         else:  # beside rows of another origin each must be sure by itself
             hit &= ~plain(rows)
             sure = table.d > 1 and table.row_bits(rows) >= SURE and bool(hit.any())
         if not sure:
             return False
-        own = rows[hit]
-        at = np.arange(table.n) if whole else at if numbers is None else numbers
-        y = self._labels(own, at, whole or numbers is not None, arrays) if hit.all() else None
-        _, first, count = np.unique(row_keys(torch.from_numpy(own)), return_index=True, return_counts=True)
-        if (count > table.occurs(own[first])).any():  # a bootstrap sample: how often a row is held says nothing
-            own, y = own[first], None if y is None else y[torch.from_numpy(first)]
-        self.stored.append(Stored(self._source(path), torch.from_numpy(np.ascontiguousarray(own)), y))
+        at = np.arange(table.n) if is_table else at if numbers is None else numbers
+        x, y = rows[hit], self._labels(rows, at, is_table or numbers is not None, arrays) if hit.all() else None
+        _, first, count = np.unique(row_keys(torch.from_numpy(x)), return_index=True, return_counts=True)
+        if (count > table.occurs(x[first])).any():  # a bootstrap sample: how often a row is held says nothing
+            x, y = x[first], None if y is None else y[torch.from_numpy(first)]
+        self.stored.append(Stored(self._source(path), torch.from_numpy(np.ascontiguousarray(x)), y))
         return bool(hit.all())
+
+    def _numbers_rows(self, array: Array, rows: Array) -> bool:
+        """Whether an array beside rows of the table holds their numbers."""
+        if array.dtype.kind not in "iu" or array.shape != rows.shape[:1]:
+            return False
+        inside = array.min() >= 0 and array.max() < self.table.n
+        return bool(inside and equal(self.table.x[array].astype(rows.dtype), rows))
 
     def _read_rescaled(self, path: str, rows: Array) -> bool:
         """Keep the table if an array holds it with each column on another scale: known rows tell slope and offset."""
         table = self.table
-        if table.holes or len(rows) != table.n or table.n < FEWEST_ON_A_LINE or not (table.high > table.low).all():
+        if table.holes or len(rows) != table.n or table.n < FEWEST_ON_A_LINE or not table.varies.all():
             return False
-        if not on_other_scales(table.x, rows) and not self._shuffled(rows):
-            return False
-        if not self._surely_rows(table.x, None, whole=True, named=False):
-            return False
-        self.stored.append(Stored(self._source(path), torch.from_numpy(table.x.copy())))
-        return True
+        is_table = on_other_scales(table.x, rows) or self._shuffled(rows)
+        if is_table and self._surely_rows(table.x, None, is_table=True, named=False):
+            self.stored.append(Stored(self._source(path), torch.from_numpy(table.x.copy())))
+            return True
+        return False
 
     def _shuffled(self, rows: Array) -> bool:
         """Whether an array is the table on other scales and in another order, which a column without ties tells."""
@@ -215,16 +219,7 @@ class _Search:
         ours, theirs = table[table[:, place].argsort()], rows[rows[:, place].argsort()]
         return on_other_scales(ours, theirs) or on_other_scales(ours, theirs[::-1])
 
-    def _numbers(self, rows: Array, arrays: Mapping[str, Array]) -> tuple[str, Array | None]:
-        """The row numbers that an array beside the rows holds, if these are the rows, and its name."""
-        for name, array in arrays.items():
-            if array.dtype.kind in "iu" and array.shape == rows.shape[:1]:
-                inside = array.min() >= 0 and array.max() < self.table.n
-                if inside and equal(self.table.x[array].astype(rows.dtype), rows):
-                    return name, array
-        return "", None
-
-    def _surely_rows(self, rows: Array, numbers: Array | None, *, whole: bool, named: bool) -> bool:
+    def _surely_rows(self, rows: Array, numbers: Array | None, *, is_table: bool, named: bool) -> bool:
         """Whether an array of which every row is in the table was made from it."""
         first = np.unique(row_keys(torch.from_numpy(rows)), return_index=True)[1]
         bits = self.table.row_bits(rows) * int((~plain(rows[first])).sum())
@@ -233,7 +228,7 @@ class _Search:
         if len(first) == len(rows) and plain(rows).all() and (numbers is None or (np.diff(numbers) == 1).all()):
             return False  # an identity matrix is no evidence
         in_order = len(rows) * float(np.log2(self.table.distinct))
-        return in_order >= SURE_BESIDE_NUMBERS if numbers is not None else whole and in_order >= SURE
+        return in_order >= SURE_BESIDE_NUMBERS if numbers is not None else is_table and in_order >= SURE
 
     def _labels(self, rows: Array, at: Array, certain: bool, arrays: Mapping[str, Array]) -> Tensor | None:
         """Labels of stored rows, from an array beside them that agrees with the table's."""
@@ -243,7 +238,7 @@ class _Search:
         # Where the row numbers `at` are not certain, equal rows with several labels are no evidence.
         one_label = np.ones(len(rows), dtype=np.bool_) if certain else self.table.one_label(rows)
         for name, array in arrays.items():
-            for labels, by_class in _as_labels(name, array, len(rows), self.table):
+            for labels, by_class in self.table.labels_in(name, array, len(rows)):
                 theirs = y[at].astype(labels.dtype)[one_label]
                 if len(theirs) == 0 or not equal(labels[one_label], theirs):
                     continue
@@ -259,37 +254,36 @@ class _Search:
         table, k = self.table, len(rows)
         if table.holes:
             return False
-        everyone = np.zeros(table.n, dtype=np.int64)
         several = rows if k <= MAX_STATISTICS else rows[:0]  # such as the lines of `describe`
-        if any(self._read_sums(path, row[None], everyone, by_label=False) for row in several):
+        if any(self._read_sums(path, row[None], None) for row in several):
             return True
-        by_label = k == table.classes > 1
-        if by_label and table.y is not None and self._read_sums(path, rows, table.y, by_label=True):
+        labels = table.y if k == table.classes > 1 else None
+        if labels is not None and self._read_sums(path, rows, labels):
             return True
-        if not stored and any(self._read_groups(path, rows, group) for group in _groupings(arrays, k, table.n)):
+        if not stored and any(self._read_groups(path, rows, group) for group in table.groups_in(arrays.values(), k)):
             return True
-        if by_label:
-            self._check_classes(path, rows, arrays)
+        if labels is not None:
+            self._check_classes(path, rows, labels, arrays)
         if k == table.n > 1 and not stored and self._holds_columns(path, rows):
-            total, count = rows.sum(0, keepdims=True), np.array([float(table.n)])
-            self._add(path, total, count, by_label=False, weighted=False)
+            self._add(path, rows.sum(0, keepdims=True), np.array([float(table.n)]), by_label=False, weighted=False)
             return True
         return False
 
-    def _read_sums(self, path: str, rows: Array, group: Array, *, by_label: bool) -> bool:
-        names = CLASS_SUMS if by_label else MEANS
-        for weight, weighted in self.table.weights:
-            total, count = self.table.group_sums(group, len(rows), weight)
+    def _read_sums(self, path: str, rows: Array, labels: Array | None) -> bool:
+        """Means or sums of the rows of each label, or of all rows."""
+        table, names = self.table, MEANS if labels is None else CLASS_SUMS
+        group = np.zeros(table.n, dtype=np.int64) if labels is None else labels
+        for weight, weighted in table.weights:
+            total, count = table.group_sums(group, len(rows), weight)
             used = count > 0
             means = total[used] / count[used, None]
             for values in (rows[used], (rows[used] / count[used, None]).astype(rows.dtype)):
-                if not self.table.agree(values, means).all():
-                    continue
-                sure = self.table.mean_bits(values, count[used]) >= SURE or names.search(_last(path))
-                if sure:
-                    total[used] = values.astype(np.float64) * count[used, None]
-                    self._add(path, total, count, by_label=by_label, weighted=weighted)
-                return bool(sure)
+                if table.agree(values, means).all():
+                    sure = table.mean_bits(values, count[used]) >= SURE or bool(names.search(_last(path)))
+                    if sure:
+                        total[used] = values.astype(np.float64) * count[used, None]
+                        self._add(path, total, count, by_label=labels is not None, weighted=weighted)
+                    return sure
         return False
 
     def _read_combined(self, path: str, rows: Array, arrays: Mapping[str, Array]) -> None:
@@ -301,14 +295,16 @@ class _Search:
         table, k = self.table, len(rows)
         if k > min(MAX_COMBINED, table.n - 1) or table.holes or not np.isfinite(rows).all():
             return
-        name, kind, everyone = f"{path} (combined)", precision(rows), np.zeros(table.n, dtype=np.int64)
-        ones, rows = np.ones((1, table.d), kind), rows.astype(np.float64)
+        name, kind = f"{path} (combined)", precision(rows)
+        offset, rows = np.ones((1, table.d), kind), rows.astype(np.float64)
         beside = (array for array in arrays.values() if array.shape == (k,) and array.dtype.kind in "fiu")
-        combined = [(weights @ rows).astype(kind) for weights in (np.ones(k), *beside) if np.isfinite(weights).all()]
-        if any(self._read_sums(name, one[None], everyone, by_label=False) for one in combined):
+        combined = [
+            (weights @ rows).astype(kind)[None] for weights in (np.ones(k), *beside) if np.isfinite(weights).all()
+        ]
+        if any(self._read_sums(name, total, None) for total in combined):
             return
-        for basis in (*(np.stack([one, ones[0]]) for one in combined), np.concatenate([rows.astype(kind), ones])):
-            if self._read_spanned(name, basis):
+        for basis in (*combined, rows.astype(kind)):
+            if self._read_spanned(name, np.concatenate([basis, offset])):
                 return
 
     def _read_spanned(self, path: str, basis: Array) -> bool:
@@ -317,7 +313,7 @@ class _Search:
         If the sum of half of the rows is one too, all rows are such combinations (all components of a PCA), and nothing
         is told.
         """
-        table, moving = self.table, self.table.high > self.table.low
+        table, moving = self.table, self.table.varies
         kind, basis = basis.dtype, basis[:, moving].T.astype(np.float64)  # (moving, b)
         fitted = basis.shape[1]
         if not fitted <= min(MAX_FITTED, len(basis) - SPARE_COLUMNS) or np.linalg.matrix_rank(basis) < fitted:
@@ -330,10 +326,8 @@ class _Search:
             fit[:, moving] = (basis @ np.linalg.lstsq(basis, means[:, moving].T, rcond=None)[0]).T
             fit = fit.astype(kind)
             agree = table.agree(fit, means)
-            bits = table.mean_bits(fit[:1], count[0], table.n**-0.5) * (
-                1 - fitted / len(basis)
-            )  # of any sample's means
-            if agree[0] and not agree[1] and bits >= SURE:
+            bits = table.mean_bits(fit[:1], count[0], table.n**-0.5)  # of any sample's means
+            if agree[0] and not agree[1] and bits * (1 - fitted / len(basis)) >= SURE:
                 total = fit[:1].astype(np.float64) * count[0]
                 self._add(path, total, count[0], by_label=False, weighted=weighted)
                 return True
@@ -346,27 +340,25 @@ class _Search:
             used = count > 0
             means = np.where(used[:, None], total, 1.0) / np.where(used, count, 1.0)[:, None]
             used &= self.table.agree(rows, means)
-            if not used.any() or (
-                self.table.mean_bits(rows[used], count[used]) < SURE and not MEANS.search(_last(path))
-            ):
+            sure = self.table.mean_bits(rows[used], count[used]) >= SURE or MEANS.search(_last(path))
+            if not used.any() or not sure:
                 continue
             total = np.where(used[:, None], rows * count[:, None], 0.0)
-            own = np.where((group >= 0) & used[group.clip(0)], group, -1)
+            group = np.where((group >= 0) & used[group.clip(0)], group, -1)
             counts = torch.from_numpy(np.where(used, count, 0.0))
             sums = Sums(self._source(path), torch.from_numpy(total), counts, by_label=True, weighted=weighted)
-            self.grouped.setdefault(own.tobytes(), (sums, torch.from_numpy(own)))
+            self.grouped.setdefault(group.tobytes(), (sums, torch.from_numpy(group)))
             return True
         return False
 
-    def _check_classes(self, path: str, rows: Array, arrays: Mapping[str, Array]) -> None:
+    def _check_classes(self, path: str, rows: Array, labels: Array, arrays: Mapping[str, Array]) -> None:
         """Raise if some classes have these means and others do not, although the numbers of rows agree."""
-        assert self.table.y is not None
         for weight, _ in self.table.weights:
-            total, count = self.table.group_sums(self.table.y, len(rows), weight)
+            total, count = self.table.group_sums(labels, len(rows), weight)
             means = total / np.where(count > 0, count, 1.0)[:, None]
             agree = self.table.agree(rows, means)
             counted = any(
-                array.shape == count.shape and any(np.allclose(array, one) for one in (count, count / count.sum()))
+                array.shape == count.shape and (np.allclose(array, count) or np.allclose(array, count / count.sum()))
                 for array in arrays.values()
             )
             if counted and agree.any() and self.table.mean_bits(rows[agree], count[agree]) >= SURE:
@@ -427,7 +419,7 @@ class _Search:
         table = self.table
         if all(part.ndim == 2 and len(part) == table.classes > 1 for part in parts) and table.y is not None:
             totals = np.stack([part @ np.arange(part.shape[1]) for part in parts], 1)  # sum of v * count of v
-            self._read_sums(path, totals.astype(np.float64), table.y, by_label=True)
+            self._read_sums(path, totals.astype(np.float64), table.y)
         if all(part.ndim == 1 for part in parts):
             self._read_range(path, np.array([[part[0], part[-1]] for part in parts], dtype=np.float64).T)
 
@@ -438,7 +430,7 @@ class _Search:
             return
         above = TrainingRows((table.x > threshold).astype(np.float64), table.y, table.weight)
         inner = _Search(self.name, above)
-        if inner._read_sums("feature_count_", np.asarray(counts, dtype=np.float64), table.y, by_label=True):
+        if inner._read_sums("feature_count_", np.asarray(counts, dtype=np.float64), table.y):
             self.exceeding += [(sums, float(threshold)) for sums in inner.sums.values()]
             self.notes.append(
                 f"{self.name}'s feature_count_ reveals for every cell of the secret row whether it exceeds {threshold}."
@@ -449,13 +441,13 @@ class _Search:
         table = self.table
         if table.holes or self.sums or self.ranges:
             return
-        mean = own.get("mean_")
-        if not any(isinstance(one, np.ndarray) and one.shape == (table.d,) for one in (mean, own.get("data_min_"))):
+        mean, least = own.get("mean_", ()), own.get("data_min_", ())
+        if np.shape(mean) != (table.d,) and np.shape(least) != (table.d,):
             return
-        if mean is not None:
+        if np.shape(mean) == (table.d,):
             seen = float(np.max(own.get("n_samples_seen_", own.get("n_samples_", table.n))))
             means = (weight @ table.x / weight.sum() for weight, _ in table.weights)
-            gap = min(float((np.abs(one - mean) / table.spread).max()) for one in means)
+            gap = min(float((np.abs(ours - mean) / table.spread).max()) for ours in means)
             if seen == table.n and gap < NEARLY * (2 / table.n) ** 0.5:
                 raise ValueError(
                     f"audit: {self.name} was fitted on almost this data (X), but some rows differ. "
@@ -468,20 +460,20 @@ class _Search:
 def _places(stored: Sequence[Stored]) -> Iterator[tuple[str, int]]:
     """Where rows are held, and how many; many places are one, without their names, which may be those of people."""
     if len(stored) > MAX_NAMED_PLACES:
-        yield stored[0].source.rpartition(".")[0] or stored[0].source, sum(len(one.x) for one in stored)
+        yield stored[0].source.rpartition(".")[0] or stored[0].source, sum(len(rows.x) for rows in stored)
     else:
-        yield from ((one.source, len(one.x)) for one in stored)
+        yield from ((rows.source, len(rows.x)) for rows in stored)
 
 
-def _without_copies(found: list[Stored]) -> Iterator[Stored]:
+def _without_copies(stored: list[Stored]) -> Iterator[Stored]:
     """The largest first, without those whose rows, and labels where they have some, are in earlier ones."""
-    kept: dict[bool, Counter[int]] = {False: Counter(), True: Counter()}  # keys of rows, and of those with labels
-    for one in sorted(found, key=lambda stored: (len(stored.x), stored.y is not None), reverse=True):
-        labelled, own = one.y is not None, Counter(row_keys(one.x).tolist() if len(found) > 1 else ())
-        if len(found) == 1 or not own <= kept[labelled]:
+    seen: dict[bool, Counter[int]] = {False: Counter(), True: Counter()}  # keys of rows, and of those with labels
+    for rows in sorted(stored, key=lambda rows: (len(rows.x), rows.y is not None), reverse=True):
+        labelled, keys = rows.y is not None, Counter(row_keys(rows.x).tolist() if len(stored) > 1 else ())
+        if len(stored) == 1 or not keys <= seen[labelled]:
             for level in {False, labelled}:
-                kept[level] |= own
-            yield one
+                seen[level] |= keys
+            yield rows
 
 
 def _floating(array: Array) -> Array:
@@ -490,30 +482,3 @@ def _floating(array: Array) -> Array:
 
 def _last(path: str) -> str:
     return path.rpartition(".")[2]
-
-
-def _as_labels(name: str, array: Array, rows: int, table: TrainingRows) -> Iterator[tuple[Array, bool]]:
-    """How an array may hold the labels of `rows` rows, and whether its name leaves no doubt."""
-    if table.y is None:
-        return
-    if not table.classes:
-        if array.shape == (rows, *table.y.shape[1:]):
-            yield array.astype(np.float64) if array.dtype.itemsize > 8 or array.dtype.kind != "f" else array, False
-        return
-    if array.shape == (rows,):
-        values, numbers = np.unique(array, return_inverse=True)
-        if len(values) == table.classes:
-            yield numbers.astype(np.int64), False
-        elif (array == np.rint(array)).all():
-            yield array.astype(np.int64), False
-    if array.shape == (table.classes,) and array.dtype.kind in "iu" and array.min() >= 0 and array.sum() == rows:
-        yield np.repeat(np.arange(table.classes), array), "support" in name  # rows of each class in turn
-
-
-def _groupings(arrays: Mapping[str, Array], groups: int, rows: int) -> Iterator[Array]:
-    """Arrays that put each row of the table into one of the groups, or leave it out (-1)."""
-    for array in arrays.values():
-        if array.shape == (rows,) and array.dtype.kind in "iu" and array.min() >= -1 and 0 <= array.max() < groups:
-            yield array.astype(np.int64)
-        if array.shape == (rows,) and array.dtype.kind == "b" and groups == 1 and not array.all():
-            yield np.where(array, 0, -1)

@@ -111,25 +111,36 @@ def goes_back(transformer: Any, back: Back, outputs: Any) -> bool:
     return bool((kept > Kept.LOST).any(0).all())
 
 
+def _by_columns(width: int, column_back: Callable[[Cells, int], tuple[Array, Any] | None], kind: Any = object) -> Back:
+    """Each input by itself: its values (g,) and what is known of them; None: it is lost."""
+
+    def back(rebuilt: Cells) -> Cells:
+        table = Cells.lost(len(rebuilt.values), width, kind)
+        for column in range(width):
+            if (answer := column_back(rebuilt, column)) is not None:
+                table.values[:, column], table.kept[:, column] = answer
+        return table
+
+    return back
+
+
 @step_of.register(OneHotEncoder)
 def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     levels = [_levels(encoder, column) for column in range(len(encoder.categories_))]
+    shown = [[level for level in range(len(values)) if level != dropped] for values, _, dropped in levels]
+    starts = np.cumsum([0, *map(len, shown)])
 
-    def back(rebuilt: Cells) -> Cells:
-        found, start = Cells.lost(len(rebuilt.values), len(levels), object), 0
-        for column, (values, sets, dropped) in enumerate(levels):
-            shown = [number for number in range(len(values)) if number != dropped]
-            block = rebuilt.columns(slice(start, start := start + len(shown)))
-            scores = np.nan_to_num(block.values.astype(np.float64), nan=-np.inf)
-            best = np.array(shown)[scores.argmax(1)] if shown else np.full(len(scores), dropped)
-            if dropped is not None and shown:  # the nearest corner: all zeros, or one
-                best = np.where(scores.max(1) < 0.5, dropped, best)
-            found.values[:, column] = values[best]
-            least = block.kept.min(1) if shown else np.full(len(scores), Kept.EXACT)
-            found.kept[:, column] = np.minimum(least, np.where(sets[best], Kept.SET, Kept.EXACT))
-        return found
+    def column_back(rebuilt: Cells, column: int) -> tuple[Array, Any]:
+        (values, sets, dropped), names = levels[column], shown[column]
+        block = rebuilt.columns(slice(starts[column], starts[column + 1]))
+        scores = np.nan_to_num(block.values.astype(np.float64), nan=-np.inf)
+        best = np.array(names)[scores.argmax(1)] if names else np.full(len(scores), dropped)
+        if dropped is not None and names:  # the nearest corner: all zeros, or one
+            best = np.where(scores.max(1) < 0.5, dropped, best)
+        least = block.kept.min(1) if names else np.full(len(scores), Kept.EXACT)
+        return values[best], np.minimum(least, np.where(sets[best], Kept.SET, Kept.EXACT))
 
-    return back
+    return _by_columns(len(levels), column_back)
 
 
 class _Levels(NamedTuple):
@@ -143,16 +154,15 @@ class _Levels(NamedTuple):
 def _levels(encoder: Any, column: int) -> _Levels:
     """The levels of a one-hot or ordinal encoder, in the order of their numbers; rare ones are one level, the last."""
     categories = objects(encoder.categories_[column])
-    rare = getattr(encoder, "infrequent_categories_", None)
-    rare = None if rare is None or rare[column] is None else objects(rare[column])
-    dropped = getattr(encoder, "drop_idx_", None)
-    dropped = None if dropped is None else dropped[column]
+    every_rare, every_dropped = (getattr(encoder, name, None) for name in ("infrequent_categories_", "drop_idx_"))
+    rare = None if every_rare is None or every_rare[column] is None else objects(every_rare[column])
+    dropped = None if every_dropped is None else every_dropped[column]
     values, sets = list(categories), [False] * len(categories)
     if rare is not None and len(rare):
-        is_rare = [any(_equal(value, one) for one in rare) for value in categories]
-        values = [value for value, one in zip(categories, is_rare, strict=True) if not one]
+        is_rare = [any(_equal(value, name) for name in rare) for value in categories]
+        values = [value for value, hidden in zip(categories, is_rare, strict=True) if not hidden]
         if dropped is not None:
-            dropped = len(values) if is_rare[dropped] else sum(not one for one in is_rare[:dropped])
+            dropped = len(values) if is_rare[dropped] else sum(not hidden for hidden in is_rare[:dropped])
         values, sets = [*values, rare[0]], [False] * len(values) + [True]
     return _Levels(objects(values), np.array(sets), None if dropped is None else int(dropped))
 
@@ -161,114 +171,94 @@ def _levels(encoder: Any, column: int) -> _Levels:
 def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     levels = [_levels(encoder, column) for column in range(len(encoder.categories_))]
 
-    def back(rebuilt: Cells) -> Cells:
-        found = Cells.lost(len(rebuilt.values), len(levels), object)
-        for column, (values, sets, _) in enumerate(levels):
-            numbers = rebuilt.values[:, column].astype(np.float64)
-            missing = np.isnan(numbers) | (np.abs(numbers - encoder.encoded_missing_value) < 0.5)
-            place = np.clip(np.rint(np.nan_to_num(numbers)), 0, len(values) - 1).astype(int)
-            cells = values[place]
-            cells[missing] = np.nan
-            found.values[:, column] = cells
-            found.kept[:, column] = np.minimum(
-                rebuilt.kept[:, column], np.where(sets[place] & ~missing, Kept.SET, Kept.EXACT)
-            )
-        return found
+    def column_back(rebuilt: Cells, column: int) -> tuple[Array, Any]:
+        values, sets, _ = levels[column]
+        numbers = rebuilt.values[:, column].astype(np.float64)
+        missing = np.isnan(numbers) | (np.abs(numbers - encoder.encoded_missing_value) < 0.5)
+        place = np.clip(np.rint(np.nan_to_num(numbers)), 0, len(values) - 1).astype(int)
+        cells = values[place]
+        cells[missing] = np.nan
+        return cells, np.minimum(rebuilt.kept[:, column], np.where(sets[place] & ~missing, Kept.SET, Kept.EXACT))
 
-    return back
+    return _by_columns(len(levels), column_back)
 
 
 @step_of.register(TargetEncoder)
 def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     """From the number to a category whose rows have it; numbers of a single row are not used."""
-    table, numbers_of_table = _array(inputs), np.asarray(outputs)
+    table, encoded = _array(inputs), np.asarray(outputs)
     width = table.shape[1]
-    each = numbers_of_table.shape[1] // width
-    tables = []
-    for column in range(width):
-        block = numbers_of_table[:, column * each : (column + 1) * each]
-        pairs: dict[tuple[Any, ...], list[Any]] = {}
+    blocks = np.split(encoded, width, 1)
+    codes = []  # of each column: categories, and their numbers
+    for column, block in enumerate(blocks):
+        rows: dict[tuple[Any, ...], list[Any]] = {}
         for numbers, value in zip(map(tuple, block.tolist()), table[:, column], strict=True):
-            pairs.setdefault((value, *numbers), []).append(numbers)
-        often = [(key[0], numbers[0]) for key, numbers in pairs.items() if len(numbers) > 1] or [
-            (np.nan, (0.0,) * each)
-        ]
-        tables.append((objects([value for value, _ in often]), np.array([numbers for _, numbers in often])))
+            rows.setdefault((value, *numbers), []).append(numbers)
+        often = [(key[0], numbers[0]) for key, numbers in rows.items() if len(numbers) > 1]
+        often = often or [(np.nan, (0.0,) * block.shape[1])]
+        codes.append((objects([value for value, _ in often]), np.array([numbers for _, numbers in often])))
 
-    def back(values: Cells) -> Cells:
-        found = Cells.lost(len(values.values), width, object)
-        for column, (categories, numbers) in enumerate(tables):
-            block = values.columns(slice(column * each, (column + 1) * each))
-            seen = np.nan_to_num(block.values.astype(np.float64))
-            distance = np.abs(seen[:, None] - numbers).max(2)  # (g, k)
-            best = distance.argmin(1)
-            near = distance <= distance.min(1, keepdims=True) + AGREES * (np.ptp(numbers) + 1e-300)
-            several = np.array([len({*map(repr, categories[row])}) > 1 for row in near])
-            found.values[:, column] = categories[best]
-            found.kept[:, column] = np.minimum(block.kept.min(1), np.where(several, Kept.SET, Kept.EXACT))
-        return found
+    def column_back(rebuilt: Cells, column: int) -> tuple[Array, Any]:
+        categories, numbers = codes[column]
+        size = blocks[column].shape[1]
+        block = rebuilt.columns(slice(column * size, (column + 1) * size))
+        seen = np.nan_to_num(block.values.astype(np.float64))
+        distance = np.abs(seen[:, None] - numbers).max(2)  # (g, k)
+        near = distance <= distance.min(1, keepdims=True) + AGREES * (np.ptp(numbers) + 1e-300)
+        several = np.array([len({*map(repr, categories[row])}) > 1 for row in near])
+        return categories[distance.argmin(1)], np.minimum(block.kept.min(1), np.where(several, Kept.SET, Kept.EXACT))
 
-    return back
+    return _by_columns(width, column_back)
 
 
 @step_of.register(SimpleImputer)
 def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
     """A value equal to the statistic was missing, or is that value: whichever is more frequent in the table."""
     table, statistics = _array(inputs), imputer.statistics_
-    valid = np.flatnonzero([not is_missing(value) for value in statistics])
-    if getattr(imputer, "keep_empty_features", False):
-        valid = np.arange(len(statistics))
-    indicated = {} if imputer.indicator_ is None else {int(j): k for k, j in enumerate(imputer.indicator_.features_)}
+    valid = [column for column, value in enumerate(statistics) if imputer.keep_empty_features or not is_missing(value)]
+    indicated = [] if imputer.indicator_ is None else imputer.indicator_.features_.tolist()
     missing = np.array([[is_missing(value) for value in row] for row in table]).reshape(table.shape)
-    spread = [_spread(table[~missing[:, j], j]) for j in range(table.shape[1])]
 
-    def back(rebuilt: Cells) -> Cells:
-        found = Cells.lost(len(rebuilt.values), len(statistics), object)
-        for place, j in enumerate(valid.tolist()):
-            cells, kept = rebuilt.values[:, place].copy(), rebuilt.kept[:, place].copy()
-            if j in indicated:
-                was_missing = rebuilt.values[:, len(valid) + indicated[j]].astype(np.float64) > 0.5
-            else:
-                was_missing = _same_as(cells, statistics[j], spread[j])
-                equal = int(_same_as(table[~missing[:, j], j], statistics[j], spread[j]).sum())
-                absent = int(missing[:, j].sum())
-                kept = np.where(was_missing & (equal > 0) & (absent > 0), np.minimum(kept, Kept.SET), kept)
-                was_missing &= absent > equal
-            objects = cells.astype(object)
-            objects[was_missing] = np.nan
-            found.values[:, j], found.kept[:, j] = objects, kept
-        return found
+    def column_back(rebuilt: Cells, column: int) -> tuple[Array, Any] | None:
+        if column not in valid:
+            return None
+        place, statistic, present = valid.index(column), statistics[column], table[~missing[:, column], column]
+        cells, kept = rebuilt.values[:, place], rebuilt.kept[:, place]
+        if column in indicated:
+            was_missing = rebuilt.values[:, len(valid) + indicated.index(column)].astype(np.float64) > 0.5
+        else:
+            spread = _spread(present)
+            was_missing = _same_as(cells, statistic, spread)
+            equal, absent = int(_same_as(present, statistic, spread).sum()), int(missing[:, column].sum())
+            kept = np.where(was_missing & (equal > 0) & (absent > 0), np.minimum(kept, Kept.SET), kept)
+            was_missing &= absent > equal
+        cells = cells.astype(object)
+        cells[was_missing] = np.nan
+        return cells, kept
 
-    return back
+    return _by_columns(len(statistics), column_back)
 
 
 @step_of.register(KNNImputer)
 def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
     """Numbers come back; whether one was imputed is not known where a column has missing values."""
-    gaps: NDArray[np.bool_] = np.isnan(np.asarray(inputs, dtype=np.float64))
-    missing = np.asarray(gaps.any(0))
+    missing = np.asarray(np.isnan(np.asarray(inputs, dtype=np.float64)).any(0))
     valid = np.flatnonzero(imputer._valid_mask) if not imputer.keep_empty_features else np.arange(len(missing))
-
-    def back(rebuilt: Cells) -> Cells:
-        whole = rebuilt.columns(slice(0, len(valid))).placed(valid, len(missing))
-        return whole.at_most(np.where(missing, Kept.ESTIMATED, Kept.EXACT))
-
-    return back
+    most = np.where(missing, Kept.ESTIMATED, Kept.EXACT)
+    return lambda rebuilt: rebuilt.columns(slice(0, len(valid))).placed(valid, len(missing)).at_most(most)
 
 
 @step_of.register(PolynomialFeatures)
 def _(expansion: Any, inputs: Any, outputs: Any) -> Back:
     """Each input is one of the outputs, unless the lowest degree is above one."""
     powers = expansion.powers_  # (outputs, inputs)
-    alone = {int(row.argmax()): k for k, row in enumerate(powers) if row.sum() == 1}
+    place_of = {int(row.argmax()): place for place, row in enumerate(powers) if row.sum() == 1}
 
-    def back(rebuilt: Cells) -> Cells:
-        found = Cells.lost(len(rebuilt.values), powers.shape[1])
-        for column, place in alone.items():
-            found.values[:, column], found.kept[:, column] = rebuilt.values[:, place], rebuilt.kept[:, place]
-        return found
+    def column_back(rebuilt: Cells, column: int) -> tuple[Array, Any] | None:
+        place = place_of.get(column)
+        return None if place is None else (rebuilt.values[:, place], rebuilt.kept[:, place])
 
-    return back
+    return _by_columns(powers.shape[1], column_back, np.float64)
 
 
 @step_of.register(SelectorMixin)
@@ -293,22 +283,18 @@ def _(normaliser: Any, inputs: Any, outputs: Any) -> Back:
 @step_of.register(KBinsDiscretizer)
 def _(discretiser: Any, inputs: Any, outputs: Any) -> Back:
     """A bin is an interval: its middle."""
-    one_hot = discretiser.encode != "ordinal"
-    inner = step_of(discretiser._encoder, inputs, outputs) if one_hot else None
+    to_bins = step_of(discretiser._encoder, inputs, outputs) if discretiser.encode != "ordinal" else None
 
-    def back(rebuilt: Cells) -> Cells:
-        bins = rebuilt if inner is None else inner(rebuilt)
-        found = Cells.lost(len(bins.values), len(discretiser.bin_edges_))
-        for column, edges in enumerate(discretiser.bin_edges_):
-            middles = (edges[1:] + edges[:-1]) / 2
-            if not len(middles):  # all bins were too narrow for scikit-learn and removed
-                continue
-            place = np.rint(np.nan_to_num(bins.values[:, column].astype(np.float64))).clip(0, len(middles) - 1)
-            found.values[:, column] = middles[place.astype(int)]
-            found.kept[:, column] = np.minimum(bins.kept[:, column], Kept.INTERVAL)
-        return found
+    def column_back(bins: Cells, column: int) -> tuple[Array, Any] | None:
+        edges = discretiser.bin_edges_[column]
+        middles = (edges[1:] + edges[:-1]) / 2
+        if not len(middles):  # all bins were too narrow for scikit-learn and removed
+            return None
+        place = np.rint(np.nan_to_num(bins.values[:, column].astype(np.float64))).clip(0, len(middles) - 1)
+        return middles[place.astype(int)], np.minimum(bins.kept[:, column], Kept.INTERVAL)
 
-    return back
+    back = _by_columns(len(discretiser.bin_edges_), column_back, np.float64)
+    return back if to_bins is None else lambda rebuilt: back(to_bins(rebuilt))
 
 
 def all_lost(width: int) -> Back:

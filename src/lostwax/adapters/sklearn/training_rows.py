@@ -7,6 +7,7 @@ the table's own grid agree.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from typing import Any
 
@@ -134,6 +135,32 @@ class TrainingRows:
 
         theirs = pairs(self.x.astype(rows.dtype), self.y.astype(labels.dtype))
         return bool(np.isin(pairs(rows, labels), theirs).all())
+
+    def labels_in(self, name: str, array: Array, rows: int) -> Iterator[tuple[Array, bool]]:
+        """How an array may hold the labels of `rows` rows, and whether its name leaves no doubt."""
+        if self.y is None:
+            return
+        if not self.classes:
+            if array.shape == (rows, *self.y.shape[1:]):
+                single = array.dtype.kind == "f" and array.dtype.itemsize <= 8
+                yield array if single else array.astype(np.float64), False
+            return
+        if array.shape == (rows,):
+            values, numbers = np.unique(array, return_inverse=True)
+            if len(values) == self.classes:
+                yield numbers.astype(np.int64), False
+            elif (array == np.rint(array)).all():
+                yield array.astype(np.int64), False
+        if array.shape == (self.classes,) and array.dtype.kind in "iu" and array.min() >= 0 and array.sum() == rows:
+            yield np.repeat(np.arange(self.classes), array), "support" in name  # rows of each class in turn
+
+    def groups_in(self, arrays: Iterable[Array], groups: int) -> Iterator[Array]:
+        """Arrays that put each row of the table into one of the groups, or leave it out (-1)."""
+        for array in (array for array in arrays if array.shape == (self.n,)):
+            if array.dtype.kind in "iu" and array.min() >= -1 and 0 <= array.max() < groups:
+                yield array.astype(np.int64)
+            if array.dtype.kind == "b" and groups == 1 and not array.all():
+                yield np.where(array, 0, -1)
 
     def group_sums(self, group: Array, groups: int, weight: Array) -> tuple[Array, Array]:
         """(groups, d) sums of the weighted rows, and (groups,) of the weights; -1 is no group."""

@@ -127,8 +127,7 @@ def outside_candidates(model: Stationary, table: Records, games: Tensor, mean: T
             _, sizes, axes = torch.linalg.svd(left.outside, full_matrices=False)  # a v^T, of rank one
             if sizes[0] > 0:
                 inside = left.share_of_mean * model.features(mean[place])
-                found = inside + sign * axes[0] * left.length * half.unit  # (2, d)
-                x[place] = found * model.scale + model.shift
+                x[place] = (inside + sign * axes[0] * left.length * half.unit) * model.scale + model.shift  # (2, d)
                 residual[place] = -sign * (left.outside @ axes[0])
     return Outside(x, residual)
 
@@ -246,8 +245,8 @@ class _Half:
         """
         before = torch.arange(len(pivots)).to(pivots) + max(0, self.points - self.always)  # number of rows before it
         pivots = pivots * (1 + 1 / (before[-1:] + 1 + noise)) / (1 + 1 / (before + noise))
-        own = pivots[self.always :] if len(pivots) > self.always else pivots
-        return own.median().sqrt() if len(own) else pivots.new_tensor(torch.nan)
+        pivots = pivots[self.always :] if len(pivots) > self.always else pivots
+        return pivots.median().sqrt() if len(pivots) else pivots.new_tensor(torch.nan)
 
 
 def _deviations(rows: Tensor) -> Tensor:
@@ -256,16 +255,14 @@ def _deviations(rows: Tensor) -> Tensor:
     The sampling variance of a log deviation from k rows is trigamma((k - 1) / 2) / 4; the share of the columns'
     variance beyond that is kept. A constant column takes the mean.
     """
-    one = rows.new_ones(rows.shape[1])
-    if len(rows) < FEWEST_ROWS:
-        return one
-    deviation = rows.std(0)
+    ones = rows.new_ones(rows.shape[1])
+    deviation = rows.std(0) if len(rows) >= FEWEST_ROWS else torch.zeros_like(ones)
     varies = deviation > 0
     if not varies.any():
-        return one
+        return ones
     log = deviation[varies].log()
     chance = torch.special.polygamma(1, rows.new_tensor((len(rows) - 1) / 2)) / 4
-    kept = (1 - chance / log.var(correction=0).clamp_min(1e-300)).clamp_min(0)
-    unit = one * log.mean().exp()
-    unit[varies] = (log.mean() + kept * (log - log.mean())).exp()
+    share = (1 - chance / log.var(correction=0).clamp_min(1e-300)).clamp_min(0)
+    unit = ones * log.mean().exp()
+    unit[varies] = (log.mean() + share * (log - log.mean())).exp()
     return unit

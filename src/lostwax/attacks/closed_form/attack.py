@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from lostwax.attacks.closed_form.evidence import (
-    Found,
-    missing_label,
-    solve,
-    with_intercept,
-    with_outside,
-    without_intercept,
-)
+from lostwax.attacks.closed_form.evidence import CandidateRows, candidates_of, missing_label, solve, with_outside
 from lostwax.attacks.closed_form.stored import with_stored
 from lostwax.games import (
     AttackFacts,
@@ -91,8 +84,7 @@ def _known_minimum(table: Records, games: Tensor, sign: int) -> Tensor:
     lowest = table.x.new_full((2, table.x.shape[1]), torch.inf)
     at = torch.full_like(lowest, -1, dtype=torch.long)  # the rows they are in
     for rows in blocks(table):
-        held = torch.cat([lowest, sign * table.x[rows]])
-        lowest, place = held.topk(2, dim=0, largest=False)  # (2, d)
+        lowest, place = torch.cat([lowest, sign * table.x[rows]]).topk(2, dim=0, largest=False)  # (2, d)
         at = torch.where(place < 2, at.gather(0, place.clamp_max(1)), place - 2 + rows.start)
     return torch.where(games[:, None] == at[0], lowest[1], lowest[0])
 
@@ -101,25 +93,24 @@ BLOCK_NUMBERS = 4_000_000  # numbers held at a time: 32 MB in float64
 SMALL_NUMBERS = 100_000  # below this one block is quicker
 
 
-def missing_rows(
-    equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (games, missing): which games, and for each total - sum_{j != i} row_j, a (c, d + 1) matrix."""
-    total = equation.total()  # (c, d + 1)
-
-    def factors(rows: slice) -> tuple[Tensor, Tensor]:
-        return equation.factors(table[rows], weight[rows])
+def collected(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
+    """(g, c, d + 1) what the known rows leave of the total in each game i: total - sum_{j != i} row_j."""
 
     def terms(rows: slice) -> Tensor:
-        r, f = factors(rows)
+        r, f = equation.factors(table[rows], weight[rows])
         return r[:, :, None] * f[:, None, :]  # (b, c, d + 1)
 
     def sum_of(rows: slice) -> Tensor:
-        r, f = factors(rows)
+        r, f = equation.factors(table[rows], weight[rows])
         return r.mT @ f
 
-    for which, sums in _sums_without(terms, sum_of, len(table), games):
-        yield which, total - sums
+    total = equation.total()  # (c, d + 1)
+    left = weight.new_empty(len(games), *total.shape)
+    with progress("known rows subtracted: games", len(games)) as advance:
+        for which, sums in _sums_without(terms, sum_of, len(table), games):
+            left[which] = total - sums
+            advance(len(which))
+    return left
 
 
 def _sums_without(
@@ -151,7 +142,7 @@ def known_rounding(equation: Stationary | Sums, table: Records, weight: Tensor, 
     """The rounding error in the missing residual r of each game: that of the known rows' residuals, (games,)."""
     known = sums_of_others(uncertain(equation, table, weight))[games]  # (games, c)
     known = torch.finfo(known.dtype).eps * known
-    outside = getattr(equation, "known_rounding", None)
+    outside = equation.known_rounding if isinstance(equation, Stationary) else None
     size: Tensor = vector_norm(known if outside is None else known + outside, dim=-1)
     return size
 
@@ -232,14 +223,11 @@ class _Prepared:
         left = (model.total() - r.mT @ f)[None]
         mean, spread = moments(known)  # (1, d) twice
         noise = torch.finfo(r.dtype).eps * uncertain(model, known, ones).sum(0).norm()[None]
-        if model.bias is None:
-            found = without_intercept(model, left, labels, ones[:1], mean, spread, noise)
-        else:
-            found = with_intercept(model, left, ones[:1], mean, noise, spread)
-        if len(known) and found.lost().any():
+        candidates = candidates_of(model, left, labels, ones[:1], mean, spread, noise)
+        if len(known) and candidates.lost().any():
             table = Records.together([known, Records(mean, known.y[:1])])  # the last row is not used
-            found = with_outside(found, model, table, torch.tensor([len(known)]), mean, labels)
-        return found.guess()
+            candidates = with_outside(candidates, model, table, torch.tensor([len(known)]), mean, labels)
+        return candidates.guess()
 
 
 def _admit(knowledge: Knowledge) -> _Prepared | str:
@@ -273,8 +261,8 @@ def _admit(knowledge: Knowledge) -> _Prepared | str:
 def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None, at_optimum: bool) -> Guess:
     table, weight, model = fitted.table, fitted.weight, fitted.model
     if model is not None and not fitted.sums:
-        found = found_by(model, table, weight, games, labels, at_optimum=at_optimum)
-        return _with_extremes(found.guess(), fitted, games)
+        candidates = found_by(model, table, weight, games, labels, at_optimum=at_optimum)
+        return _with_extremes(candidates.guess(), fitted, games)
     mean = known_moments(table, games)[0]  # (g, d)
     if fitted.sums:  # exact to rounding, a model only to its solver's tolerance
         left = None if model is None else collected(model, table, weight, games)  # (g, c, d + 1)
@@ -302,18 +290,15 @@ def found_by(
     labels: Tensor | None,
     *,
     at_optimum: bool = False,
-) -> Found:
+) -> CandidateRows:
     """The candidates for the missing row of each game that a linear model gives."""
     mean, spread = known_moments(table, games)  # (g, d) twice: the known rows are the prior
     left = collected(model, table, weight, games)  # (g, c, d + 1)
     noise = known_rounding(model, table, weight, games)
-    if model.bias is None:
-        found = without_intercept(model, left, labels, weight[games], mean, spread, noise)
-    else:
-        found = with_intercept(model, left, weight[games], mean, noise, spread)
+    candidates = candidates_of(model, left, labels, weight[games], mean, spread, noise)
     # at the optimum the equation gives the row, except where its residual is near rounding
-    doubtful = (found.size < DOUBTFUL * noise) | found.lost() if at_optimum else None
-    return with_outside(found, model, table, games, mean, labels, doubtful)
+    doubtful = (candidates.size < DOUBTFUL * noise) | candidates.lost() if at_optimum else None
+    return with_outside(candidates, model, table, games, mean, labels, doubtful)
 
 
 def _with_extremes(guess: Guess, fitted: Fitted, games: Tensor) -> Guess:
@@ -341,27 +326,16 @@ def _join(parts: Sequence[Guess]) -> Guess:
     """Concatenate guesses; missing candidates are NaN."""
     others = [part.records if part.alternatives is None else part.alternatives for part in parts]
     most = max(rows.x.shape[1] for rows in others)
+
+    def padded(rows: Records) -> Records:
+        missing = most - rows.x.shape[1]
+        x = torch.cat([rows.x, rows.x[:, :1].expand(-1, missing, *rows.x.shape[2:]) * torch.nan], 1)
+        return Records(x, torch.cat([rows.y, rows.y[:, :1].expand(-1, missing, *rows.y.shape[2:])], 1))
+
     kept = [part.kept for part in parts if part.kept is not None]
     return Guess(
         Records.together([part.records for part in parts]),
         torch.cat([part.confidence for part in parts]),
-        Records.together([_padded(rows, most) for rows in others]) if most > 1 else None,
+        Records.together(list(map(padded, others))) if most > 1 else None,
         kept=torch.cat(kept) if kept else None,
     )
-
-
-def _padded(rows: Records, most: int) -> Records:
-    """(g, candidates, ...) padded with NaN records to `most`."""
-    missing = most - rows.x.shape[1]
-    x = torch.cat([rows.x, rows.x[:, :1].expand(-1, missing, *rows.x.shape[2:]) * torch.nan], 1)
-    return Records(x, torch.cat([rows.y, rows.y[:, :1].expand(-1, missing, *rows.y.shape[2:])], 1))
-
-
-def collected(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
-    """(g, c, d + 1) what the known rows leave of the total, in the order of the games."""
-    found = weight.new_empty(len(games), *equation.total().shape)
-    with progress("known rows subtracted: games", len(games)) as advance:
-        for which, missing in missing_rows(equation, table, weight, games):
-            found[which] = missing
-            advance(len(which))
-    return found

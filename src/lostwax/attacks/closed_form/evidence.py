@@ -16,17 +16,17 @@ from lostwax.games.fitted import blocks, gap, rounding
 CERTAIN = 1e3  # times its rounding error: a residual that is known to 1e-3 and better
 
 
-class Found(NamedTuple):
+class CandidateRows(NamedTuple):
     """The candidates of each game, likeliest first."""
 
-    candidates: Records  # (g, candidates, ...), NaN where there is none
+    rows: Records  # (g, candidates, ...), NaN where there is none
     blind: Records  # (g, 1, ...) for games without any
     size: Tensor  # (g,) |r|
     kept: Tensor | None = None  # (g, d) what the equation tells of each feature, a `Kept`; None: all
 
     def guess(self) -> Guess:
         """The first candidate of each game, with all of them as alternatives if there may be several."""
-        x, y = self.candidates.x, self.candidates.y
+        x, y = self.rows.x, self.rows.y
         usable = x.isfinite().all(-1)  # (g, candidates)
         at = (torch.arange(len(x), device=x.device), usable.double().argmax(1))  # the first of the largest
         some = usable.any(1)
@@ -34,7 +34,7 @@ class Found(NamedTuple):
             torch.where(some[:, None, None], x[at][:, None], self.blind.x),
             torch.where(some.reshape(-1, *[1] * (y.ndim - 1)), y[at][:, None], self.blind.y),
         )
-        others = self.candidates if x.shape[1] > 1 else None
+        others = self.rows if x.shape[1] > 1 else None
         if self.kept is None:
             return Guess(rows, self.size[:, None], others)
         kept = torch.where(some[:, None], self.kept, Kept.LOST)
@@ -42,34 +42,32 @@ class Found(NamedTuple):
 
     def determined(self) -> Tensor:
         """(g, candidates, d) the features that the equation determines, NaN for all others."""
-        x = self.candidates.x
+        x = self.rows.x
         return x if self.kept is None else torch.where((self.kept >= Kept.SET)[:, None], x, torch.nan)
 
     def lost(self) -> Tensor:
         """(g,) True if the likeliest candidate's residual is lost in rounding."""
-        return self.candidates.x[:, 0].isnan().any(-1)
+        return self.rows.x[:, 0].isnan().any(-1)
 
 
 def with_outside(
-    found: Found,
+    candidates: CandidateRows,
     model: Stationary,
     table: Records,
     games: Tensor,
     mean: Tensor,
     labels: Tensor | None,
     wanted: Tensor | None = None,
-) -> Found:
+) -> CandidateRows:
     """With more features than rows, two more candidates from the direction of the weights (`ambiguous`).
 
     For the games that are `wanted`, (g,); None: for all.
     """
-    whole = not model.sparse and model.known is None  # these are all rows
+    all_rows = not model.sparse and model.known is None  # these are all rows
     some = torch.arange(len(games), device=mean.device) if wanted is None else wanted.nonzero().flatten()
-    if not whole or not len(some):
-        return found
-    outside = outside_candidates(model, table, games[some], mean[some])
+    outside = outside_candidates(model, table, games[some], mean[some]) if all_rows and len(some) else None
     if outside is None:  # more rows than features; or a penalty under which weights leave the span of the rows
-        return found
+        return candidates
     if len(some) < len(games):
         x = outside.x.new_full((len(games), *outside.x.shape[1:]), torch.nan)
         residual = outside.residual.new_zeros(len(games), *outside.residual.shape[1:])
@@ -81,13 +79,12 @@ def with_outside(
         y = labels.reshape(len(games), 1, *table.y.shape[1:]).expand_as(y)
         losses = model.loss(outputs.flatten(0, 1), y.flatten(0, 1)).reshape(len(games), 2)
         x = x.gather(1, losses.nan_to_num(nan=torch.inf).argsort(1)[..., None].expand_as(x))
-    candidates = Records.together([found.candidates, Records(x, y)], 1)
-    width = candidates.x.shape[1]
+    rows = Records.together([candidates.rows, Records(x, y)], 1)
+    order = torch.arange(rows.x.shape[1], device=x.device)
     # last, or first where the likeliest of the others is lost in rounding
-    order = torch.arange(width, device=x.device).roll(2).expand(len(games), -1)
-    order = torch.where(found.lost()[:, None], order, torch.arange(width, device=x.device))
-    games_first = torch.arange(len(games), device=x.device)[:, None]
-    return found._replace(candidates=Records(candidates.x[games_first, order], candidates.y[games_first, order]))
+    order = torch.where(candidates.lost()[:, None], order.roll(2), order)
+    at = torch.arange(len(games), device=x.device)[:, None], order
+    return candidates._replace(rows=Records(rows.x[at], rows.y[at]))
 
 
 def solve(missing: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,9 +114,12 @@ def solve_active(model: Stationary, missing: Tensor, mean: Tensor, spread: Tenso
     share = r[..., None] * (slack[:, :-1] == 0)  # (g, c, d)
     size, sizes = r.norm(dim=-1), share.norm(dim=-2)  # (g,), (g, d)
     seen, certain = sizes > noise[:, None], sizes > CERTAIN * noise[:, None]
-    low, high = (
-        part * model.scale + model.shift for part in _interval(gradient, r[..., None], slack[:, :-1], noise[:, None])
-    )
+    # the features f with |gradient - r f| <= slack in every output
+    is_seen = r.abs()[..., None] > noise[:, None, None]
+    width = torch.where(is_seen, slack[:, :-1] / r.abs()[..., None], torch.inf)  # (g, c, d)
+    middle = torch.where(is_seen, gradient / r[..., None], 0.0)
+    low = (middle - width).amax(-2) * model.scale + model.shift
+    high = (middle + width).amin(-2) * model.scale + model.shift
     bounded = (low <= high) & (high - low < 2 * spread)  # narrow enough to mean something
     kept = torch.where(certain, Kept.EXACT, torch.where(bounded | seen, Kept.INTERVAL, Kept.LOST))
     x = (share * gradient).sum(-2) / sizes.square() * model.scale + model.shift
@@ -127,25 +127,25 @@ def solve_active(model: Stationary, missing: Tensor, mean: Tensor, spread: Tenso
     return Determined(torch.where((size > noise)[:, None], x, torch.nan), size, kept)
 
 
-def _interval(gradient: Tensor, r: Tensor, slack: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """The features f with |gradient - r f| <= slack in every output, (g, d) twice."""
-    seen = r.abs() > noise[..., None]
-    width = torch.where(seen, slack / r.abs(), torch.inf)  # (g, c, d)
-    middle = torch.where(seen, gradient / r, 0.0)
-    return (middle - width).amax(-2), (middle + width).amin(-2)
-
-
-def with_intercept(
-    model: Stationary, missing: Tensor, weight: Tensor, mean: Tensor, noise: Tensor, spread: Tensor
-) -> Found:
-    """The one record whose term is `missing`, (g, c, d + 1)."""
+def candidates_of(
+    model: Stationary,
+    missing: Tensor,
+    labels: Tensor | None,
+    weight: Tensor,
+    mean: Tensor,
+    spread: Tensor,
+    noise: Tensor,
+) -> CandidateRows:
+    """The one record whose term is `missing`, (g, c, d + 1); without an intercept all such records, given the label."""
+    if model.bias is None:
+        return without_intercept(model, missing, labels, weight, mean, spread, noise)
     if model.sparse:
         x, size, kept = solve_active(model, missing, mean, spread, noise)
     else:
         features, size = solve(missing, noise)
         x, kept = features * model.scale + model.shift, None
     rows, blind = (Records(part[:, None], missing_label(model, missing, part, weight)[:, None]) for part in (x, mean))
-    return Found(rows, blind, size, kept)
+    return CandidateRows(rows, blind, size, kept)
 
 
 def missing_label(model: Stationary, missing: Tensor, x: Tensor, weight: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ def without_intercept(
     mean: Tensor,
     spread: Tensor,
     noise: Tensor,
-) -> Found:
+) -> CandidateRows:
     """All records whose term is `missing`, (g, c, d), given the label."""
     if labels is None:
         raise ValueError(
@@ -188,21 +188,21 @@ def without_intercept(
         )
     y = labels.reshape(len(missing), *labels.shape[2:]) if labels.ndim > 1 else labels
     holds = (model.slack() == 0).all(0)  # (d,) features with an equation
-    found = candidates(model, missing, y, weight) * model.scale + model.shift  # (g, candidates, d)
-    found = torch.where(holds | found.isnan(), found, mean[:, None])
+    x = candidates(model, missing, y, weight) * model.scale + model.shift  # (g, candidates, d)
+    x = torch.where(holds | x.isnan(), x, mean[:, None])
     # Order by likelihood: the prior is that of the known rows, and x -> r(x) x has a Jacobian of size |r|^(d - 1), so
     # records with a small residual r fill more of the space of records.
     unit = (spread + 1e-12 * mean.abs()).clamp_min(torch.finfo(spread.dtype).tiny)[:, None]
-    negative_log_prior = ((found - mean[:, None]) / unit).square().sum(-1) / 2  # (g, candidates)
-    length = torch.linalg.vector_norm(model.features(found) * holds, dim=-1)  # |r| is proportional to 1 / |f|
+    negative_log_prior = ((x - mean[:, None]) / unit).square().sum(-1) / 2  # (g, candidates)
+    length = torch.linalg.vector_norm(model.features(x) * holds, dim=-1)  # |r| is proportional to 1 / |f|
     order = (negative_log_prior - (int(holds.sum()) - 1) * length.log()).nan_to_num(nan=torch.inf).argsort(1)
-    found, length = found.gather(1, order[..., None].expand_as(found)), length.gather(1, order)
+    x, length = x.gather(1, order[..., None].expand_as(x)), length.gather(1, order)
     size = (missing * holds).square().sum((-1, -2)).sqrt()[:, None] / length  # |r| = |r f^T| / |f|, (g, candidates)
-    found = torch.where((size > noise[:, None])[..., None], found, torch.nan)
-    rows = Records(found, y[:, None].expand(-1, found.shape[1], *y.shape[1:]))
-    several = found.isfinite().all(-1).sum(1, keepdim=True) > 1
+    x = torch.where((size > noise[:, None])[..., None], x, torch.nan)
+    rows = Records(x, y[:, None].expand(-1, x.shape[1], *y.shape[1:]))
+    several = x.isfinite().all(-1).sum(1, keepdim=True) > 1
     kept = torch.where(holds, torch.where(several, Kept.SET, Kept.EXACT), Kept.LOST) if model.sparse else None
-    return Found(rows, Records(mean[:, None], y[:, None]), size[:, 0].nan_to_num(nan=0.0), kept)
+    return CandidateRows(rows, Records(mean[:, None], y[:, None]), size[:, 0].nan_to_num(nan=0.0), kept)
 
 
 @dataclass(frozen=True)
@@ -250,8 +250,9 @@ class ErrorScale(NamedTuple):
             scale = torch.ones_like(fitted.table.x[0])
         d = len(scale)
         e = torch.cat([e[:, :d] - e[:, d:] * centre[:d], e[:, d:]], 1)
-        own, floor = (_spread(part, deviation[:d]) * scale for part in (e, noise))
-        return cls(own, floor, torch.finfo(floor.dtype).eps * centre[:d].abs() * scale)
+        squares = (part.square().sum(0) for part in (e, noise))  # (d + 1,): |e_j|^2, and |e_0|^2 last
+        solver, floor = ((square[-1] * deviation[:d].square() + square[:-1]).sqrt() * scale for square in squares)
+        return cls(solver, floor, torch.finfo(floor.dtype).eps * centre[:d].abs() * scale)
 
     def bars(self, guess: Guess) -> ErrorBars:
         """The error of each guess, whose confidence is |r'|."""
@@ -272,9 +273,3 @@ def _feature_moments(equation: Stationary | Sums, fitted: Fitted) -> tuple[Tenso
     mean = torch.stack([features(rows).sum(0) for rows in blocks(fitted.table)]).sum(0) / n
     squares = torch.stack([(features(rows) - mean).square().sum(0) for rows in blocks(fitted.table)]).sum(0)
     return mean, (squares / n).sqrt()
-
-
-def _spread(unexplained: Tensor, deviation: Tensor) -> Tensor:
-    """sqrt(|e_0|^2 s_j^2 + |e_j|^2) for each feature j, (d,)."""
-    square = unexplained.square().sum(0)  # (d + 1,)
-    return (square[-1] * deviation.square() + square[:-1]).sqrt()

@@ -36,21 +36,23 @@ def held(stored: Stored, table: Records, games: Tensor) -> tuple[Tensor, Tensor 
     Rows count as often as they occur. Where nothing or more than one row is left, the row is NaN and its label means
     nothing. Rows are compared in the dtype in which they are stored, and with their labels where those are stored.
     """
-    labels = None if stored.y is None else table.y.to(stored.y.dtype)
-    own, everything = _rows(stored.x, stored.y), _rows(table.x.to(stored.x.dtype), labels)
-    keys, number = np.unique(np.concatenate([row_keys(own), row_keys(everything)]), return_inverse=True)
-    of_own, of_table = number[: len(own)], number[len(own) :]
-    surplus = np.bincount(of_own, minlength=len(keys)) - np.bincount(of_table, minlength=len(keys))
+    rows, known = stored.x, table.x.to(stored.x.dtype)
+    if stored.y is not None:  # labels as further columns
+        pairs = ((rows, stored.y), (known, table.y.to(stored.y.dtype)))
+        rows, known = (torch.cat([x.double(), y.reshape(len(y), -1).double()], 1) for x, y in pairs)
+    keys, number = np.unique(np.concatenate([row_keys(rows), row_keys(known)]), return_inverse=True)
+    of_stored, of_table = number[: len(rows)], number[len(rows) :]
+    surplus = np.bincount(of_stored, minlength=len(keys)) - np.bincount(of_table, minlength=len(keys))
     first = np.full(len(keys), -1)  # where each row is stored
-    first[of_own[::-1]] = np.arange(len(own))[::-1]
+    first[of_stored[::-1]] = np.arange(len(rows))[::-1]
 
     extra = np.flatnonzero(surplus > 0)  # left whichever row is missing
     secret = of_table[games.numpy()]  # in its game one row fewer of this value is known
     left = (surplus[secret] == 0) & (first[secret] >= 0)
     place = np.where(left, first[secret], first[extra[0]] if len(extra) else -1)
     place = np.where(left.astype(int) + len(extra) == 1, place, -1)
-    at, found = torch.from_numpy(place.clip(0)), torch.from_numpy(place >= 0)
-    x = torch.where(found[:, None], stored.x[at].to(table.x.dtype), torch.nan)
+    at, is_left = torch.from_numpy(place.clip(0)), torch.from_numpy(place >= 0)
+    x = torch.where(is_left[:, None], stored.x[at].to(table.x.dtype), torch.nan)
     return x, None if stored.y is None else stored.y[at]
 
 
@@ -58,18 +60,9 @@ def with_stored(guess: Guess, fitted: Fitted, games: Tensor) -> Guess:
     """The guess with the rows that the release stores, and their labels, in place of what was solved for."""
     for stored in fitted.stored:
         x, y = held(stored, fitted.table, games)
-        found = ~x.isnan().all(1)
-        rows = guess.records
-        labels = rows.y if y is None else torch.where(_like(found, rows.y), y[:, None].to(rows.y.dtype), rows.y)
-        records = Records(torch.where(found[:, None, None], x[:, None], rows.x), labels)
-        guess = replace(guess, records=records, confidence=torch.where(found[:, None], torch.inf, guess.confidence))
+        is_known, rows = ~x.isnan().all(1), guess.records
+        for_labels = is_known.reshape(-1, *[1] * (rows.y.ndim - 1))
+        labels = rows.y if y is None else torch.where(for_labels, y[:, None].to(rows.y.dtype), rows.y)
+        records = Records(torch.where(is_known[:, None, None], x[:, None], rows.x), labels)
+        guess = replace(guess, records=records, confidence=torch.where(is_known[:, None], torch.inf, guess.confidence))
     return guess
-
-
-def _rows(x: Tensor, y: Tensor | None) -> Tensor:
-    """Rows with their labels as further columns."""
-    return x if y is None else torch.cat([x.double(), y.reshape(len(y), -1).double()], 1)
-
-
-def _like(mask: Tensor, values: Tensor) -> Tensor:
-    return mask.reshape(-1, *[1] * (values.ndim - 1))
