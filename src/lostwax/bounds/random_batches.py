@@ -161,7 +161,7 @@ def largest_step(log_kappa: float, noise: float, bins: int, *, null: float = 0.0
         return log_one_minus((bins - 1) * float(log_ndtr(c)) + float(log_ndtr(c - moved / noise)))
 
     highest = 50 + null / noise + math.sqrt(-2 * log_kappa)
-    _, c = bisect(-50.0, highest, lambda c: not log_exceeds(c, null) <= log_kappa, 80)
+    c = bisect(-50.0, highest, lambda c: not log_exceeds(c, null) <= log_kappa, 80).high
     c += 1e-9 * (1 + abs(c))
     alone = float(log_ndtr(shift / noise - c))
     return max(alone, log_exceeds(c, shift) if c <= FAR else alone) * (1 + 1e-12) - 1e-12

@@ -295,7 +295,9 @@ def place_window(
     step: StepLaw, steps: int, log_kappa: float, tolerance: float, threshold: float | None = None
 ) -> Window:
     """The window of T steps of this kind."""
-    right = _right(step, log_kappa + math.log(tolerance) - math.log(steps) - 7)
+    log_beyond = log_kappa + math.log(tolerance) - math.log(steps) - 7  # of mu's mass beyond the last z
+    highest = (len(step.log_weights) - 1) / step.noise + 2 + math.sqrt(-2 * log_beyond)
+    right = bisect(LEFT + 1, highest, lambda z: step.log_mass_above(z) > log_beyond, 40).high
     z = np.linspace(LEFT, right, max(4001, int((right - LEFT) / 0.05)))
     log_mass = math.log(z[1] - z[0]) - z**2 / 2 - 0.5 * math.log(2 * math.pi)  # the trapezium rule
     curve = Cumulants(step.loss(z), log_mass, steps)
@@ -354,12 +356,6 @@ class Cumulants:
         return self.steps * log_moment, self.steps * mean, self.steps * max(variance, 1e-300)
 
 
-def _right(step: StepLaw, log_mass: float) -> float:
-    """The z beyond which mu has at most this mass."""
-    highest = (len(step.log_weights) - 1) / step.noise + 2 + math.sqrt(-2 * log_mass)
-    return bisect(LEFT + 1, highest, lambda z: step.log_mass_above(z) > log_mass, 40)[1]
-
-
 def _saddle(curve: Cumulants, log_kappa: float) -> float:
     """The tilt in [0, ...) whose mean is exceeded with null probability kappa, to first order."""
 
@@ -377,7 +373,7 @@ def _least(reached: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
     while not reached(high) and high < 1e12:
         low, high = high, 2 * high
-    return bisect(low, high, lambda tilt: not reached(tilt), 40)[1]
+    return bisect(low, high, lambda tilt: not reached(tilt), 40).high
 
 
 def _reach(curve: Cumulants, tilt: float, deviation: float, side: int) -> tuple[float, float]:
