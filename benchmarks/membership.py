@@ -37,8 +37,8 @@ import lostwax as lw
 from lostwax.access import answers
 from lostwax.adapters.sklearn.refitting import SURE
 from lostwax.attacks.calibrated_losses import CalibratedLosses, calibrated, log_odds
-from lostwax.audits.clock import Clock
 from lostwax.audits.membership import was_in_it
+from lostwax.clock import Clock
 from lostwax.games import Cohort, Knowledge, Release
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax_dev.results import Row, write_rows

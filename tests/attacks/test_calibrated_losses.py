@@ -72,24 +72,21 @@ def test_losses_are_put_on_the_scale_of_log_odds():
 )
 def test_labels_say_which_loss_it_is(outputs, y, loss):
     targets = y.expand(4, *y.shape)
-    torch.testing.assert_close(record_losses(object(), outputs, y), loss(outputs, targets))
+    torch.testing.assert_close(record_losses(None, outputs, y), loss(outputs, targets))
     if not y.is_floating_point():  # a net that ends with a softmax
-        torch.testing.assert_close(record_losses(object(), outputs.softmax(-1), y), loss(outputs, targets))
+        torch.testing.assert_close(record_losses(None, outputs.softmax(-1), y), loss(outputs, targets))
         with pytest.raises(ValueError, match="labels go to 2, and the net has 2 outputs"):
-            record_losses(object(), outputs[..., :2], y)
+            record_losses(None, outputs[..., :2], y)
 
 
 def test_a_stated_loss_is_used():
-    class States:
-        loss = Tweedie(1.0)
-
-    outputs, y = torch.randn(4, 6, 1).double(), torch.arange(6.0).double()
-    torch.testing.assert_close(record_losses(States, outputs, y), States.loss(outputs, y.expand(4, 6)))
+    outputs, y, stated = torch.randn(4, 6, 1).double(), torch.arange(6.0).double(), Tweedie(1.0)
+    torch.testing.assert_close(record_losses(stated, outputs, y), stated(outputs, y.expand(4, 6)))
 
 
 def test_one_label_of_two_is_a_log_odds():
     outputs, y = torch.tensor([[[2.0], [2.0]]]).double(), torch.tensor([1, 0])
-    assert log_odds(record_losses(object(), outputs, y)).flatten().tolist() == pytest.approx([2.0, -2.0])
+    assert log_odds(record_losses(None, outputs, y)).flatten().tolist() == pytest.approx([2.0, -2.0])
 
 
 def drawn(shift, seed, models=48, records=40, victims=40):

@@ -18,6 +18,7 @@ from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import KindNotReadError
 from lostwax.adapters.sklearn.same_data import check_empty_columns, of_this_table
 from lostwax.games import (
+    Cells,
     Columns,
     Fitted,
     Kept,
@@ -28,7 +29,6 @@ from lostwax.games import (
     ReleasedTable,
     Stationary,
     Stored,
-    TableCells,
 )
 from lostwax.games.facts import loss_facts
 from lostwax.games.notes import stored_rows
@@ -272,6 +272,6 @@ def _stored_targets(targets: Any) -> Tensor | None:
     return torch.from_numpy(values.astype(np.float64)) if values.ndim == 1 and values.dtype.kind in "iuf" else None
 
 
-def _unchanged(rows: Tensor) -> TableCells:
+def _unchanged(rows: Tensor) -> Cells:
     """Rows as they are; NaN: not known."""
-    return TableCells(rows, torch.where(rows.isnan(), Kept.LOST, Kept.EXACT).to(torch.uint8))
+    return Cells(rows.numpy(), np.where(rows.isnan(), Kept.LOST, Kept.EXACT).astype(np.uint8))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lostwax.access import answers
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Guess, Hints, Knowledge, Loss, Reconstructor, Records, Release
+from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Loss, Reconstructor, Records, Release
+from lostwax.games.running import accepted
 from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
 from lostwax.learning.costs import DOUBLE, Cost, Rate
 from lostwax.losses import CrossEntropy, MultiLabel, SquaredError
@@ -40,9 +41,6 @@ class CalibratedLosses:
     part of the release of a refitted estimator shows outputs.
     """
 
-    strength: ClassVar[int] = 75
-    names_candidates: ClassVar[bool] = True
-
     models: int = 64
     probes: tuple[int, ...] = ()
 
@@ -51,17 +49,17 @@ class CalibratedLosses:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        return no_candidates(self, knowledge) or self.unseen(knowledge)
-
-    def unseen(self, knowledge: Knowledge) -> str | None:
-        """Why the loss of a record is not seen; None where it is."""
         access = knowledge.facts.access
-        if access.all_weights or access.answers or self.probes:
-            return None
+        if (reason := no_candidates(knowledge)) is not None or access.all_weights or access.answers or self.probes:
+            return reason
         return (
-            f"CalibratedLosses is not applicable: it takes the loss of each candidate, and {knowledge.access!r} shows "
-            "neither the whole net nor its answers. Use access=lw.access.Weights()."
+            f"it takes the loss of each candidate, and {knowledge.access!r} shows neither the whole net nor its "
+            "answers. Use access=lw.access.Weights()."
         )
+
+    def facts(self) -> AttackFacts:
+        """Of attacks on candidates the one that trains least."""
+        return AttackFacts(strength=75, names_candidates=True)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """The reference models, whatever the number of games; losses of all candidates in all of them."""
@@ -70,9 +68,7 @@ class CalibratedLosses:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Nothing is trained before the candidates are known."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
-        return _Calibrating(self, knowledge, seed)
+        return _Calibrating(self, accepted(self, knowledge), seed)
 
     def scores(self, knowledge: Knowledge, release: Release, records: Records, *, seed: int) -> Tensor:
         """(m, n) for each model of a release and each record: log p(loss | trained on) - log p(loss | not)."""
@@ -100,7 +96,8 @@ class CalibratedLosses:
             outputs = shown[:, place.to(shown.device)]
         else:
             outputs = answers(knowledge.net, release, records.inputs)
-        return log_odds(record_losses(knowledge.trainer, outputs.double(), records.y.to(outputs.device))).cpu()
+        losses = record_losses(knowledge.facts.trainer.loss, outputs.double(), records.y.to(outputs.device))
+        return log_odds(losses).cpu()
 
 
 class _Calibrating(NamedTuple):
@@ -116,13 +113,12 @@ class _Calibrating(NamedTuple):
         return choose(hints, weighed(hints, ratios.gather(1, number.view(candidates.x.shape[:2]))))
 
 
-def record_losses(trainer: Any, outputs: Tensor, y: Tensor) -> Tensor:
-    """(m, n) the trainer's own loss of each record, if it states one; else the usual one for such labels."""
-    classes, stated = not y.is_floating_point(), getattr(trainer, "loss", None)
+def record_losses(stated: Loss | None, outputs: Tensor, y: Tensor) -> Tensor:
+    """(m, n) the loss of each record that the trainer states; else the usual one for such labels."""
     loss: Loss = SquaredError()
-    if stated is not None and hasattr(stated, "residual"):
+    if stated is not None:
         loss = stated
-    elif classes and outputs.shape[-1] > 1:
+    elif not y.is_floating_point() and outputs.shape[-1] > 1:
         if int(y.max()) >= outputs.shape[-1]:
             raise ValueError(f"labels go to {int(y.max())}, and the net has {outputs.shape[-1]} outputs.")
         loss, sums = CrossEntropy(), outputs.sum(-1)

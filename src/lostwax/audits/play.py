@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from lostwax.audits.audit import Audit, Finding
-from lostwax.audits.judging import Answer, Judging, attack_name
+from lostwax.audits.judging import Answer, Judging
 from lostwax.games import Attack, Noted, Records
+from lostwax.games.facts import attack_name
 from lostwax.games.notes import as_notes
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint, machine, versions

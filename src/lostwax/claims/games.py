@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from lostwax.adapters.checkpoint import unwrapped, without_prefix
 from lostwax.adapters.own_training import HELD_OUT, generators_kept, is_released, seed_all
-from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.claims.pairs import CanaryPair
 from lostwax.claims.slopes import Slopes, trainable
 from lostwax.exits import exits_refused

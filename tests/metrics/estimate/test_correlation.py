@@ -35,7 +35,9 @@ def test_the_interval_covers_and_is_a_function_of_the_seed(monkeypatch):
         covered += found.low <= true <= found.high
     assert covered / rounds > 0.95 - 3 * np.sqrt(0.95 * 0.05 / rounds) - 0.01  # 200 resamples cost a little
     same = correlation(first, second, resamples=200, seed=seed)
-    monkeypatch.setattr(import_module("lostwax.metrics.estimate"), "BLOCK_NUMBERS", 1000)  # the block changes nothing
+    monkeypatch.setattr(
+        import_module("lostwax.metrics.estimate"), "RESAMPLED_NUMBERS", 1000
+    )  # the block changes nothing
     assert same == correlation(first, second, resamples=200, seed=seed)
 
 

@@ -78,7 +78,7 @@ def test_small_grey_images_are_enlarged_and_repeated(net, weights):
 
 
 def test_laws(weights, monkeypatch):
-    monkeypatch.setattr("lostwax.metrics.pictures.GAMES_AT_A_TIME", 2)
+    monkeypatch.setattr("lostwax.metrics.errors.GAMES_AT_A_TIME", 2)
     guess, truth = torch.rand(2, 3, 3, 32, 32, generator=torch.Generator().manual_seed(2))
     metric = LPIPS(weights)
     assert metric(truth, truth).tolist() == [0.0] * 3

@@ -1,6 +1,6 @@
 import pytest
 
-from lostwax.records.pictures import optional
+from lostwax.records.datasets import optional
 
 
 def test_a_package_broken_inside_is_not_called_missing(tmp_path, monkeypatch):

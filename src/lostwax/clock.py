@@ -1,4 +1,8 @@
-"""The limit on an audit's time: what is left of it, and how work is stopped that would exceed it."""
+"""The limit on an audit's time: what is left of it, and how work is stopped that would exceed it. Light to import.
+
+Python code is interrupted here. What cannot be interrupted, compiled code, ends with its process: a supervising one
+(`cli/child.py`) hears of every deadline.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TypeVar
 
-from lostwax.deadlines import announced
-
-AGAIN = 1.0  # seconds until the alarm rings again for code that has caught it
-PATIENCE = 3  # rings, after which it rings without a pause
-SHORTEST = 1e-4  # seconds, about, between those
+RING_AGAIN = 1.0  # seconds until the alarm rings again for code that has caught it
+SLOW_RINGS = 3  # after which it rings without a pause
+QUICK_RING = 1e-4  # seconds, about, between those
 STOPPING = 5.0  # seconds for work in another thread to stop, before it is left behind
 SLACK, SLACK_SHARE = 8.0, 0.08  # seconds, or a share of the limit, after which a supervising process ends this one
-LONGEST = 1e8  # seconds: three years, which every timer can count
+LONGEST_TIMER = 1e8  # seconds: three years, which every timer can count
 
 Result = TypeVar("Result")
 
@@ -60,10 +62,26 @@ class Clock:
         """
         if self.end is None:
             return work()
-        seconds = min(max(self.left - early, 1e-3), LONGEST)
+        seconds = min(max(self.left - early, 1e-3), LONGEST_TIMER)
         alarm = hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
-        with announced(self.end + self.slack):
+        _announce(self.end + self.slack)
+        try:
             return _with_alarm(work, seconds) if alarm else _in_thread(work, seconds)
+        finally:
+            _announce(None)
+
+
+_listeners: list[Callable[[float | None], None]] = []
+
+
+def on_deadline(listener: Callable[[float | None], None]) -> None:
+    """Register a function that gets every new deadline (`time.monotonic`), and None when the work is done."""
+    _listeners.append(listener)
+
+
+def _announce(deadline: float | None) -> None:
+    for listener in _listeners:
+        listener(deadline)
 
 
 def _with_alarm(work: Callable[[], Result], seconds: float) -> Result:
@@ -78,7 +96,9 @@ def _with_alarm(work: Callable[[], Result], seconds: float) -> Result:
         if over:
             return
         rings += 1
-        signal.setitimer(signal.ITIMER_REAL, AGAIN if rings <= PATIENCE else SHORTEST * random.uniform(0.01, 1))
+        signal.setitimer(
+            signal.ITIMER_REAL, RING_AGAIN if rings <= SLOW_RINGS else QUICK_RING * random.uniform(0.01, 1)
+        )
         if frame is None or frame.f_code is not _with_alarm.__code__:  # here nothing is left to interrupt
             raise TimeUp
 

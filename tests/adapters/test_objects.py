@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 import lostwax as lw
-from lostwax.adapters.sklearn.contents import FINGERPRINT, Walked, contents
+from lostwax.adapters.objects import FINGERPRINT, Walk, contents
 from lostwax.adapters.sklearn.refitting import Estimator, tried
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.grades import Grade
@@ -96,11 +96,11 @@ def test_equal_rows_look_the_same_and_others_do_not(keep):
 def test_objects_that_hold_each_other_end():
     one, other = {}, {}
     one["other"], other["one"] = other, one
-    assert {path for path, _ in Walked(one)} == {"", "keys", "other", "other.keys"}
+    assert {path for path, _ in Walk(one)} == {"", "keys", "other", "other.keys"}
 
 
 def test_many_objects_do_not_hide_what_lies_beside_them(monkeypatch):
-    monkeypatch.setattr("lostwax.adapters.sklearn.contents.OBJECTS", 100)
+    monkeypatch.setattr("lostwax.adapters.objects.MAX_OBJECTS", 100)
     held = contents({"kept": X, "many": [[[i]] for i in range(1_000)]})
     assert "kept" in held.numbers
     assert not held.complete
@@ -179,7 +179,7 @@ def test_a_model_that_keeps_nothing_passes():
 
 
 def test_a_model_that_was_not_looked_into_wholly_never_passes(monkeypatch):
-    monkeypatch.setattr("lostwax.adapters.sklearn.contents.OBJECTS", 100)
+    monkeypatch.setattr("lostwax.adapters.objects.MAX_OBJECTS", 100)
     monkeypatch.setitem(KEEPS, "many", lambda X: [[[i, None]] for i in range(200)])
     audit = lw.audit(Keeps("many").fit(X, y), (X, y), games=30)
     assert Policy(max_grade="not found").breaches(audit)

@@ -7,9 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from lostwax import deadlines
-from lostwax.audits import clock as module
-from lostwax.audits.clock import Clock, TimeUp
+from lostwax import clock as module
+from lostwax.clock import Clock, TimeUp
 
 
 def endless():
@@ -54,7 +53,7 @@ def elsewhere(work):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(module, "AGAIN", 0.05)
+    monkeypatch.setattr(module, "RING_AGAIN", 0.05)
     monkeypatch.setattr(module, "STOPPING", 1.0)
 
 
@@ -121,7 +120,7 @@ def test_a_timer_of_the_user_s_is_running_again_afterwards():
 
 def test_deadlines_are_announced_and_taken_back(monkeypatch):
     heard = []
-    monkeypatch.setattr(deadlines, "_listeners", [heard.append])
+    monkeypatch.setattr(module, "_listeners", [heard.append])
     clock = Clock.started(10)
     clock.run(lambda: None)
     assert heard == [clock.end + 0.08 * 600, None]
