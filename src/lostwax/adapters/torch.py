@@ -149,7 +149,9 @@ class BallsInBinsSampler(Sampler[list[int]]):
     """
 
     def __init__(self, records: int, steps: int, *, generator: torch.Generator | None = None) -> None:
-        self.records = checks.whole("records", records, "It is the number of records: len(data).", highest=checks.MANY)
+        self.records = checks.whole(
+            "records", records, "It is the number of records: len(data).", highest=checks.MAX_COUNT
+        )
         self.steps = checks.whole("steps", steps, "It is the number of batches per epoch.")
         self.generator = generator
 
@@ -179,7 +181,9 @@ class PoissonSampler(Sampler[list[int]]):
     def __init__(
         self, records: int, steps: int, *, rate: float | None = None, generator: torch.Generator | None = None
     ) -> None:
-        self.records = checks.whole("records", records, "It is the number of records: len(data).", highest=checks.MANY)
+        self.records = checks.whole(
+            "records", records, "It is the number of records: len(data).", highest=checks.MAX_COUNT
+        )
         self.steps = checks.whole("steps", steps, "It is the number of batches per epoch.")
         self.rate = 1 / self.steps if rate is None else checks.sample_rate(rate, "rate")
         self.generator = generator

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from lostwax.bounds.ceiling import SMALLEST, Array, Ceiling
 from lostwax.bounds.closed_forms import Interval, exp, log, log_add, log_one_minus
-from lostwax.bounds.step_law import UNIT, Cells, CellTest, LossLaw, Window
+from lostwax.bounds.step_law import UNIT, CellTest, LossCells, LossLaw, Window
 
 LARGEST = 2**21  # points of a transform: about 0.2 s each
 ATTEMPTS = 6
@@ -121,7 +121,7 @@ def _transform_size(points: float) -> int:
 # Both ends of gamma(kappa) for T steps: the duality on the spread law, a feasible test on the cells.
 
 
-def log_upper_end(cells: Cells, window: Window, steps: int, log_kappa: float) -> tuple[float, float]:
+def log_upper_end(cells: LossCells, window: Window, steps: int, log_kappa: float) -> tuple[float, float]:
     """min over c of delta(c) + exp(c) kappa, at one good c, in the spread law; and the loss at that c.
 
     gamma(kappa) <= delta_{mu||nu}(c) + exp(c) kappa for every real c (any event of null probability kappa gains at
@@ -204,7 +204,7 @@ def narrowed(
     steps: int,
     tolerance: float,
     place: Callable[[float | None], Window],
-    cut: Callable[[Window], Cells],
+    cut: Callable[[Window], LossCells],
 ) -> Ceiling:
     """A valid interval narrowed by both ends above, to a relative width of `tolerance` if that can be reached.
 

@@ -149,7 +149,7 @@ class CellTest:
 
 
 @dataclass(frozen=True)
-class Cells:
+class LossCells:
     """One step's losses in cells [l_j, l_(j+1)], l_j = log b_0 + j h.
 
     spread: nu after each cell's mass is split onto its two ends so that the mean of R = dmu/dnu is kept
@@ -167,7 +167,7 @@ class Cells:
     surplus: float = 0.0
 
 
-def cut(step: StepLaw, spacing: float, right: float) -> Cells:
+def cut(step: StepLaw, spacing: float, right: float) -> LossCells:
     """Cut the losses of z <= right into cells of the given width."""
     first, last = max(1, _index(step, spacing, LEFT)), _index(step, spacing, right)
     j = np.arange(first, max(first, last) + 1)
@@ -196,7 +196,7 @@ def cut(step: StepLaw, spacing: float, right: float) -> Cells:
     null = LossLaw(number, np.append(log_left, log_cell), relative)
     hit = LossLaw(number, np.append(log_left_hit, log_hit), relative)
     spread = LossLaw(np.append(0, j), np.append(log_left_down, np.logaddexp(ups, downs)), relative)
-    return Cells(step.log_least, spread, escaped, CellTest(null, hit, missing=escaped))
+    return LossCells(step.log_least, spread, escaped, CellTest(null, hit, missing=escaped))
 
 
 def _log_left_hit(step: StepLaw, z: float) -> float:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -117,7 +117,9 @@ class SpreadRMSE(_Checked):
         """(games, ...) twice -> (games,)."""
         guess, truth = guess.flatten(1), truth.flatten(1)
         some = max(1, BLOCK_NUMBERS // max(1, guess.shape[1]))
-        return torch.cat([self._errors(*part) for part in zip(guess.split(some), truth.split(some), strict=True)])
+        return torch.cat(
+            [self._errors(*part) for part in zip(torch.split(guess, some), torch.split(truth, some), strict=True)]
+        )
 
     def _errors(self, guess: Tensor, truth: Tensor) -> Tensor:
         varies = self.deviation > 0
