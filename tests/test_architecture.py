@@ -204,60 +204,6 @@ def test_an_audit_goes_through_few_files(name):
     assert len(files) <= BUDGET["files_of_a_walk"][name], sorted(files)
 
 
-TESTS = Path(__file__).parent
-MIRRORED = (
-    "access",
-    "bounds",
-    "claims",
-    "defences",
-    "games",
-    "losses",
-    "metrics",
-    "nets",
-    "philox",
-    "recipes",
-    "records",
-)
-OF_THE_REPOSITORY = {"benchmarks", "fuzz", "papers", "release", "tools"}  # folders of tests, not of rooms
-OF_ALL_ROOMS = {
-    "architecture",
-    "cli",
-    "contracts",
-    "crash",
-    "docs",
-    "kills",
-    "libraries",
-    "notebooks",
-    "offline",
-    "site",
-}
-OF_ALL_ROOMS |= {"third_party", "third_party_exact"}
-OF_A_WHOLE_ROOM = {"bounds": {"brute_force", "stress"}}
-
-
-def test_every_folder_and_file_of_tests_belongs_to_a_room():
-    folders = {path.name for path in TESTS.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders - OF_THE_REPOSITORY <= set(ROOMS)
-    assert {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")} - OF_ALL_ROOMS <= set(ROOMS)
-
-
-@pytest.mark.parametrize("room", MIRRORED)
-def test_tests_mirror_src(room):
-    """tests/room/test_file.py tests room/file.py; so do all tests in tests/room/file/, where one file is not enough.
-
-    A room that is one file has a folder of tests; a test of a whole room bears the room's name, or is listed.
-    """
-    strays = set()
-    for path in (TESTS / room).rglob("test_*.py"):
-        place = path.relative_to(TESTS)
-        name = path.stem.removeprefix("test_")
-        of_folder = any((SOURCE / parent).with_suffix(".py").is_file() for parent in place.parents if parent.name)
-        of_file = (SOURCE / place.parent / f"{name}.py").is_file() or name == place.parent.name
-        if not of_folder and not of_file and name not in OF_A_WHOLE_ROOM.get(room, ()):
-            strays.add(str(place))
-    assert not strays
-
-
 ASKS_TEXT = {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "split", "replace"}
 ASKS_TEXT |= {"compile", "match", "search", "fullmatch", "findall", "sub", "find", "index", "count"}
 MAY_READ_PROSE = {
@@ -312,3 +258,57 @@ def test_such_a_look_is_found():
         assert list(prose_asked(ast.walk(ast.parse(text)))), text
     for text in ("name.startswith('max_')", "'label_error' in numbers", "text.split(' ')", "kind == 'this model'"):
         assert not list(prose_asked(ast.walk(ast.parse(text)))), text
+
+
+TESTS = Path(__file__).parent
+MIRRORED = (
+    "access",
+    "bounds",
+    "claims",
+    "defences",
+    "games",
+    "losses",
+    "metrics",
+    "nets",
+    "philox",
+    "recipes",
+    "records",
+)
+OF_THE_REPOSITORY = {"benchmarks", "fuzz", "papers", "release", "tools"}  # folders of tests, not of rooms
+OF_ALL_ROOMS = {
+    "architecture",
+    "cli",
+    "contracts",
+    "crash",
+    "docs",
+    "kills",
+    "libraries",
+    "notebooks",
+    "offline",
+    "site",
+}
+OF_ALL_ROOMS |= {"third_party", "third_party_exact"}
+OF_A_WHOLE_ROOM = {"bounds": {"brute_force", "stress"}}
+
+
+def test_every_folder_and_file_of_tests_belongs_to_a_room():
+    folders = {path.name for path in TESTS.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders - OF_THE_REPOSITORY <= set(ROOMS)
+    assert {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")} - OF_ALL_ROOMS <= set(ROOMS)
+
+
+@pytest.mark.parametrize("room", MIRRORED)
+def test_tests_mirror_src(room):
+    """tests/room/test_file.py tests room/file.py; so do all tests in tests/room/file/, where one file is not enough.
+
+    A room that is one file has a folder of tests; a test of a whole room bears the room's name, or is listed.
+    """
+    strays = set()
+    for path in (TESTS / room).rglob("test_*.py"):
+        place = path.relative_to(TESTS)
+        name = path.stem.removeprefix("test_")
+        of_folder = any((SOURCE / parent).with_suffix(".py").is_file() for parent in place.parents if parent.name)
+        of_file = (SOURCE / place.parent / f"{name}.py").is_file() or name == place.parent.name
+        if not of_folder and not of_file and name not in OF_A_WHOLE_ROOM.get(room, ()):
+            strays.add(str(place))
+    assert not strays
