@@ -111,7 +111,7 @@ def bound(
             f"bound: delta={delta:g} belongs to an epsilon. A ceiling of noise_multiplier needs none: leave it out."
         )
     noise, count = checks.noise_multiplier(noise_multiplier), checks.steps(steps)
-    tolerance = checks.probability("tolerance", tolerance, "It is the relative width to aim at, for instance 1e-4.")
+    tolerance = checks.tolerance(tolerance)
     return goal.answer(noise_leak(noise, count, drawn(sampling, sample_rate, count)), log_kappa, tolerance)
 
 

@@ -69,7 +69,7 @@ def subsampled(
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
     rate, count = checks.sample_rate(sample_rate), checks.steps(steps)
-    tolerance = checks.probability("tolerance", tolerance, "It is the relative width to aim at, for instance 1e-4.")
+    tolerance = checks.tolerance(tolerance)
     group = checks.records(records)
     if rate == 1:
         return gaussian(log_kappa, noise, count, group)
@@ -125,7 +125,7 @@ def balls_in_bins(
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
     bins, count = checks.steps(steps), checks.epochs(epochs)
-    tolerance = checks.probability("tolerance", tolerance, "It is the relative width to aim at, for instance 1e-4.")
+    tolerance = checks.tolerance(tolerance)
     if bins == 1:
         return gaussian(log_kappa, noise, count)
     low = max(log_kappa, min(largest_step(log_kappa, noise, bins), -SMALLEST))
