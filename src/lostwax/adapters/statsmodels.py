@@ -17,8 +17,9 @@ from torch import Tensor
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import KindNotReadError
 from lostwax.adapters.sklearn.same_data import check_empty_columns, of_this_table
-from lostwax.games import Columns, Fitted, Kept, Loss, Part, Records, ReleasedTable, Stationary, Stored, TableCells
+from lostwax.games import Columns, Fitted, Loss, Part, Records, ReleasedTable, Stationary, Stored
 from lostwax.games.facts import loss_facts
+from lostwax.games.fitted import as_cells
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, ProbitLoss, SquaredError, Tweedie
 
 Numbers = NDArray[np.float64]
@@ -65,7 +66,7 @@ def released(results: Any, data: Any, sample_weight: Any = None) -> ReleasedTabl
         table=fitted.table,
         weight=fitted.weight,
         columns=Columns(fitted.columns, ((),) * fitted.table.x.shape[1]),
-        parts=(Part(fitted, _unchanged),),
+        parts=(Part(fitted, as_cells),),
         classes=fitted.classes,
         notes=fitted.notes,
     )
@@ -87,7 +88,7 @@ def _held(results: Any, data: Any, sample_weight: Any, error: KindNotReadError) 
         table=fitted.table,
         weight=weight,
         columns=Columns(design.names, ((),) * design.x.shape[1]),
-        parts=(Part(fitted, _unchanged),),
+        parts=(Part(fitted, as_cells),),
         classes=classes,
         notes=(*design.notes, *notes),
         unread=(f"the parameters were not attacked: {error.reason}.",),
@@ -257,8 +258,3 @@ def _stored_targets(targets: Any) -> Tensor | None:
     """One number per row; None for anything else."""
     values = np.asarray(targets).squeeze()
     return torch.from_numpy(values.astype(np.float64)) if values.ndim == 1 and values.dtype.kind in "iuf" else None
-
-
-def _unchanged(rows: Tensor) -> TableCells:
-    """Rows as they are; NaN: not known."""
-    return TableCells(rows, torch.where(rows.isnan(), Kept.LOST, Kept.EXACT).to(torch.uint8))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn import linear_model
-from sklearn.compose import TransformedTargetRegressor
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
@@ -117,15 +116,6 @@ def not_supported(estimator: Any, setting: str, cure: str) -> SettingNotReadErro
     )
 
 
-def cannot_look_behind(step: Any) -> SettingNotReadError:
-    """The error for a pipeline with a step that cannot be inverted."""
-    return SettingNotReadError(
-        f"the closed form does not support a model after {type(step).__name__} in a Pipeline",
-        ", only after StandardScaler and MinMaxScaler. Nothing in this Pipeline was audited; that does not mean it is "
-        "safe.",
-    )
-
-
 Array = np.ndarray[Any, np.dtype[Any]]
 LOOSE = 1e-2  # a solver with this tolerance stops early
 BALANCING = signature(compute_class_weight).parameters  # newer versions balance by sample weight
@@ -148,6 +138,11 @@ class Reading:
 def read_estimator(estimator: Any, y: Array, weight: Tensor) -> Reading:
     """Read the last step of a pipeline; dispatched on the estimator's type."""
     raise refusal(estimator)
+
+
+def has_reader(estimator: Any) -> bool:
+    """Is there an equation for its type, whatever its settings?"""
+    return read_estimator.dispatch(type(estimator)) is not read_estimator.dispatch(object)
 
 
 @read_estimator.register(linear_model.LinearRegression)
@@ -224,13 +219,6 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     losses = {name: loss(float(estimator.epsilon)) for name, loss in REGRESSION.items()}
     return _stochastic(estimator, _regressed(y, weight, _stochastic_model(estimator, len(y), losses)))
-
-
-@read_estimator.register(TransformedTargetRegressor)
-def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    targets = estimator.transformer_.transform(y.reshape(len(y), -1))
-    reading = read_estimator(estimator.regressor_, targets[:, 0] if targets.shape[1] == 1 else targets, weight)
-    return replace(reading, notes=(*reading.notes, "targets are those that the regressor was fitted on, transformed."))
 
 
 @read_estimator.register(linear_model.ElasticNet)
