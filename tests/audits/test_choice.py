@@ -483,7 +483,7 @@ def test_an_own_function_is_audited_without_naming_an_attack():
         max_minutes=2,
     )
     assert audit.grade == "not found"
-    assert any("Training draws private random numbers" in note for note in audit.notes)
+    assert any("Training draws private random numbers" in note for note in map(str, audit.notes))
     assert any(why.startswith("Ensemble is not applicable: private random draws") for why in audit.left_out)
 
 

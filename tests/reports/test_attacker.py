@@ -12,6 +12,7 @@ from sklearn.preprocessing import MinMaxScaler, PolynomialFeatures, StandardScal
 from sklearn.tree import DecisionTreeRegressor
 
 import lostwax as lw
+from lostwax.games import Adversary, Sees
 from lostwax.reports.attacker import attacker
 from lostwax.reports.glossary import WORDS, used
 from lostwax.reports.words import answer, remedies
@@ -28,7 +29,7 @@ def test_an_insider_with_the_model_file(audit_of):
 
 
 def test_predictions_only(audit_of):
-    audit = replace(audit_of("nothing"), provenance={"access": "Outputs()"})
+    audit = replace(audit_of("nothing"), adversary=Adversary.of(lw.access.Outputs(), 99, 100))
     found = attacker(audit)
     assert "does not have the model file" in found.has
     assert any("too mild" in one for one in found.differs)
@@ -37,13 +38,14 @@ def test_predictions_only(audit_of):
 
 
 def test_an_outsider(audit_of):
-    found = attacker(replace(audit_of("nothing"), threat="Weak adversary, knows 0 of 10 records"))
+    found = attacker(replace(audit_of("nothing"), adversary=Adversary(0, 10)))
     assert found.knows.startswith("They know no record of the training data")
     assert "An insider who knows most other records." in found.untested
 
 
 def test_a_threat_of_a_user_is_quoted(audit_of):
-    audit = replace(audit_of("nothing"), threat="an attacker of my own", provenance={"access": "Mine(3)"})
+    mine = Adversary(sees=Sees.PART, access="Mine(3)")
+    audit = replace(audit_of("nothing"), threat="an attacker of my own", adversary=mine)
     found = attacker(audit)
     assert found.knows == "What they know: an attacker of my own."
     assert found.has == "The attacker sees a part of the model (Mine(3))."

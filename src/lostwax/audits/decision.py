@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from lostwax.audits.conclusion import most_advantage
+from lostwax.games import Sees
 from lostwax.grades import Grade
 from lostwax.numerals import SIGN, at_most, count, percent
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 # of what guessing leaves to win, in this game and with two candidates: more asks for more noise
 LOW = 0.25  # two candidates are told apart in 62.5 % of games: about epsilon 1 at delta = 1e-5
 HIGH = 0.5  # more speaks against a release
-PREDICTIONS = ("Outputs(", "Logits(")  # accesses that show what the model answers, not the model
 
 
 class Suggestion(StrEnum):
@@ -130,10 +130,11 @@ def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
 
 def _sees(audit: Audit) -> str:
     """What the attacker of this audit gets to see."""
-    access = str(audit.provenance.get("access", "Weights()"))
-    if access.startswith(PREDICTIONS):
-        return "sees the predictions"
-    return "gets the model" if access == "Weights()" else "gets the layers that are given out"
+    return {
+        Sees.PREDICTIONS: "sees the predictions",
+        Sees.MODEL: "gets the model",
+        Sees.PART: "gets the layers that are given out",
+    }[audit.adversary.sees]
 
 
 def _people(audit: Audit) -> str:
@@ -149,7 +150,7 @@ def _people(audit: Audit) -> str:
         share = line.rebuilt / len(audit.games)
         whose = "any person’s record" if share == 1 else f"the records of {'most' if share >= 0.5 else 'some'} people"
         what = "the data" if share == 1 else "these records"
-        where = "predictions" if _sees(audit) == "sees the predictions" else "model"
+        where = "predictions" if audit.adversary.sees is Sees.PREDICTIONS else "model"
         return f"The attacker of this audit can read {whose} from the {where}: it is like publishing {what}."
     if grade is Grade.LIMITED:
         limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)

@@ -29,8 +29,9 @@ from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import LARGE, SAMPLED_GAMES, audit_table
 from lostwax.audits.whole_tables import audit_whole_table
-from lostwax.games import Access, Fitted, Records, ReleasedTable
+from lostwax.games import Access, Fitted, Note, Records, ReleasedTable
 from lostwax.games.facts import trainer_facts
+from lostwax.games.notes import as_notes
 from lostwax.grades import Grade
 from lostwax.progress import progress
 from lostwax.trainers.descent import as_descent
@@ -99,8 +100,8 @@ def _beside_weights(net: nn.Module, table: Records, settings: Settings) -> Audit
         return None
     if not found.complete:
         raise ValueError(
-            f"audit: the net holds records or their sums beside its weights: {' '.join(found.notes)} Leave it out of "
-            "the release, or pass fewer records."
+            f"audit: the net holds records or their sums beside its weights: {' '.join(map(str, found.notes))} Leave "
+            "it out of the release, or pass fewer records."
         )
     rows = Records(table.x.flatten(1).double().cpu(), table.y.cpu())
     fitted = Fitted(
@@ -198,10 +199,10 @@ def worse_of(read: Audit, refitted: Audit, unread: tuple[str, ...]) -> Audit:
     """The audit of what was read of a model, or of its refits, which are about what was not, `unread`."""
     worse = refitted.grade.severity - read.grade.severity  # of two serious ones, what is read of this very model
     if not read.grade.leaks or worse > 0 or (worse == 0 and not read.grade.severe):
-        return replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
+        return replace(refitted, notes=(Note(f"What was read: {read.conclusion}"), *refitted.notes))
     answered = () if refitted.grade is Grade.UNDECIDED else unread  # refits that decide nothing answer nothing
     rest = tuple(one for one in read.unanswered if one not in answered)
-    notes = (*read.notes, *answered, f"Refitted: {refitted.conclusion}")
+    notes = (*read.notes, *as_notes((*answered, f"Refitted: {refitted.conclusion}")))
     return replace(read, notes=notes, unanswered=(*rest, *refitted.unanswered))
 
 
@@ -215,7 +216,7 @@ def _audit_rows(
         found = audit_table(release, settings._replace(games=tried), shape)
         if (time.perf_counter() - start) * min(MORE_ROWS, rows / tried) > clock.left:
             note = f"max_minutes is time for {tried:,} of {rows:,} rows, drawn by the seed. games={rows} attacks all."
-            return replace(found, notes=(*found.notes, note))
+            return replace(found, notes=(*found.notes, Note(note)))
         tried *= MORE_ROWS
     return audit_table(release, settings, shape)
 

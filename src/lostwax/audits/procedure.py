@@ -38,7 +38,20 @@ from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Played, Settings, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.defences import in_words, undefended
-from lostwax.games import Access, Attack, Cohort, Guess, Knowledge, Loss, Metric, Records, Release, Threat, Trainer
+from lostwax.games import (
+    Access,
+    Adversary,
+    Attack,
+    Cohort,
+    Guess,
+    Knowledge,
+    Loss,
+    Metric,
+    Records,
+    Release,
+    Threat,
+    Trainer,
+)
 from lostwax.games.facts import access_facts, trainer_facts
 from lostwax.games.judges import judge_of
 from lostwax.inits import StartsFrom, trainable
@@ -131,6 +144,7 @@ def audit_procedure(
         lines,
         subject=f"{type(net).__name__} trained by {in_words(trainer)}",
         kind="this procedure",
+        adversary=Adversary.of(knowledge.access, len(cohort.shared), cohort.records),
         threat=f"{type(threat).__name__} adversary, knows {known_of} records{given.in_words(hints)}",
         attack=f"{name} through {type(knowledge.access).__name__}",
         numbers=cohort.index,
@@ -422,7 +436,7 @@ def _stored_records(knowledge: Knowledge, cohort: Cohort, release: Release) -> t
         records = torch.cat([cohort.shared.inputs, cohort.own.inputs[victim]])
         labels = torch.cat([cohort.shared.y, cohort.own.y[victim]])
         said.append((*scan_net(release[victim], records).notes, *labels_in_net(release[victim], labels)))
-    return tuple(note for note in said[0] if all(note in notes for notes in said))
+    return tuple(str(note) for note in said[0] if all(note in notes for notes in said))
 
 
 def _not_learnt(knowledge: Knowledge, cohort: Cohort, release: Release, seed: int) -> tuple[str, ...]:

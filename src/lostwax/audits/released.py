@@ -25,7 +25,7 @@ from lostwax.audits.play import Settings, filled, play
 from lostwax.audits.procedure import MINUTES, trained_victims, victims_seed
 from lostwax.audits.retrained import Retrained, in_order, known_draws, retrained
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Attack, Cohort, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
+from lostwax.games import Adversary, Attack, Cohort, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.games.judges import OneToOne
 from lostwax.learning.costs import Rate
@@ -120,6 +120,7 @@ def audit_released(
         [line],
         subject=f"{type(net).__name__} with these weights, trained by {type(trainer).__name__}",
         kind="this model",
+        adversary=Adversary.insider(len(table)),
         threat="the adversary knows every record but one" + (f", and {among} candidates for it" if among else ""),
         attack=line.answer.name,
         numbers=game.rows,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from lostwax.audits.cells import CellsKept, TargetRead
 from lostwax.audits.luck import Luck
 from lostwax.audits.membership import MOST_VICTIMS, MembershipFinding
-from lostwax.games import Guess, Records
+from lostwax.games import Adversary, Guess, Kind, Note, Records, Sees
 from lostwax.metrics import Null
 
 if TYPE_CHECKING:
@@ -58,6 +60,9 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} has errors that are NaN"
     for finding in plain["findings"]:
         yield from (f"{finding['name']} / {what}" for what in _in_finding(finding, plain))
+    adversary = plain.get("adversary", {})
+    if (adversary.get("known") or 0) > (adversary.get("records") or 0):
+        yield "the adversary knows more records than there are"
     for percent in plain["oracle_percentiles"]:
         if percent.count(".") > 1 or not 0 <= float(percent) <= 100:
             yield "oracle_percentiles has a percentile that is none"
@@ -201,7 +206,8 @@ def to_plain(audit: Audit) -> dict[str, Any]:
         "format": FORMAT,
         "schema": SCHEMA,
         **{name: getattr(audit, name) for name in HEAD},
-        "notes": list(audit.notes),
+        "adversary": {**asdict(audit.adversary)},
+        "notes": [_plain_note(note) for note in audit.notes],
         "left_out": list(audit.left_out),
         "unanswered": list(audit.unanswered),
         "classes": [str(name) for name in audit.classes],
@@ -258,7 +264,8 @@ def _audit(plain: Mapping[str, Any]) -> Audit:
         findings=tuple(_finding(part) for part in plain["findings"]),
         baselines={name: _errors(by_metric) for name, by_metric in plain["baselines"].items()},
         provenance=plain["provenance"],
-        notes=tuple(plain["notes"]),
+        adversary=_adversary(plain),
+        notes=tuple(_note(note) for note in plain["notes"]),
         left_out=tuple(plain["left_out"]),
         unanswered=tuple(plain.get("unanswered", ())),
         classes=tuple(plain["classes"]),
@@ -271,6 +278,40 @@ def _audit(plain: Mapping[str, Any]) -> Audit:
         split_spread=plain.get("split_spread", 0.0),
         membership=None if plain.get("membership") is None else MembershipFinding.from_plain(plain["membership"]),
     )
+
+
+def _plain_note(note: Note) -> Any:
+    """A remark is a string."""
+    values = {name: value for name, value in asdict(note).items() if value}
+    return note.text if note == Note(note.text) else {**values, **({"rows": list(note.rows)} if note.rows else {})}
+
+
+def _note(plain: Any) -> Note:
+    if isinstance(plain, str):
+        return Note(plain)
+    return Note(**{**plain, "kind": Kind(plain["kind"]), "rows": tuple(plain["rows"]) if "rows" in plain else None})
+
+
+def _adversary(plain: Mapping[str, Any]) -> Adversary:
+    if "adversary" in plain:
+        return Adversary(**{**plain["adversary"], "sees": Sees(plain["adversary"]["sees"])})
+    return _adversary_in_words(
+        plain["threat"], str(plain["provenance"].get("access", "Weights()")), plain["population"]
+    )
+
+
+def _adversary_in_words(threat: str, access: str, population: int) -> Adversary:
+    """Of files up to 0.3.0, which hold no adversary: from the sentence that was written for it."""
+    seen = re.match(r"(?P<model>Weights\(\)$)|(?P<predictions>Outputs\(|Logits\()", access)
+    sees = Sees.PART if seen is None else Sees.MODEL if seen["model"] else Sees.PREDICTIONS
+    unit: Literal["row", "record"] = "row" if re.search(r"knows (no|every) row", threat) else "record"
+    if re.search(r"knows every (row|record) but one", threat):
+        return Adversary(population - 1, population, unit, sees, access)
+    if re.search(r"knows no row", threat):
+        return Adversary(0, population, unit, sees, access)
+    counts = re.search(r"knows (\d+) of (\d+) records", threat)
+    known, records = map(int, counts.groups()) if counts else (None, None)
+    return Adversary(known, records, unit, sees, access)
 
 
 def _plain_conclusion(audit: Audit) -> dict[str, Any]:

@@ -29,12 +29,14 @@ from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, Settings, filled, of_table, play
 from lostwax.audits.scoring import Scoring
 from lostwax.games import (
+    Adversary,
     Attack,
     Columns,
     Fitted,
     Guess,
     Hints,
     Kept,
+    Note,
     Part,
     Records,
     ReleasedTable,
@@ -105,6 +107,7 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
         played,
         subject=released.name,
         kind="this model",
+        adversary=Adversary.insider(len(rows) if sample is None else sample.population, "row"),
         threat="the adversary knows every row but one",
         attack=_attacks(parts),
         numbers=chosen if sample is None else sample.rows[chosen],
@@ -207,7 +210,7 @@ def _no_optimum(fitted: Fitted) -> str:
     return f"There is no line 'as converged': {reason}."
 
 
-def _settings(parts: Sequence[Part], rows: Tensor) -> list[str]:
+def _settings(parts: Sequence[Part], rows: Tensor) -> list[Note]:
     """The setting of each forest that leaks most."""
     notes = []
     for part in parts:

@@ -24,7 +24,7 @@ from lostwax.audits.judging import Answer
 from lostwax.audits.matched import Claims, MatchedRows, WholeTableGames
 from lostwax.audits.play import Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Columns, Guess, Kept, Records, TableCells
+from lostwax.games import Adversary, Columns, Guess, Kept, Records, TableCells
 from lostwax.games.cells import Limits
 from lostwax.games.facts import threat_facts
 from lostwax.games.trees import Forest
@@ -91,6 +91,7 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         [line._replace(finding=finding)],
         subject=released.name,
         kind="this model",
+        adversary=Adversary(0, len(table), "row"),
         threat="the adversary knows no row",
         attack=WholeTable.__name__,
         numbers=torch.arange(len(table)),

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lostwax.games.cells import Columns, Kept, TableCells
 from lostwax.games.facts import loss_facts
+from lostwax.games.notes import Noted
 from lostwax.games.records import Records
 from lostwax.games.trees import Bounds, Forest
 
@@ -204,7 +205,7 @@ class Fitted:
     forest: Forest | None = None  # the trees of a forest or of boosting
     classes: tuple[object, ...] = ()  # the user's names of class numbers 0, 1, ...
     columns: tuple[str, ...] = ()  # ... and of the features; empty if the data has none
-    notes: tuple[str, ...] = ()  # for the report: how the model was read
+    notes: tuple[Noted, ...] = ()  # for the report: how the model was read
     unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
     doubtful: bool = False  # its weights are not near the optimum of this table: targets there may owe them nothing
 
@@ -276,7 +277,7 @@ class ReleasedTable:
     columns: Columns
     parts: tuple[Part, ...]
     classes: tuple[object, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Noted, ...] = ()
     unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
     public: tuple[str, ...] = ()  # parts that were fitted on other rows
     sample: RowSample | None = None  # which rows of a larger table these are

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from lostwax.audits.decision import PREDICTIONS
+from lostwax.games import Kind, Sees
 from lostwax.numerals import count
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
-
-KNOWN = re.compile(r"knows (?P<known>\d+) of (?P<records>\d+) records")
 
 
 class Attacker(NamedTuple):
@@ -52,14 +49,14 @@ SOME = _Seen(
     "more of the model is given out: then this audit is too mild",
     "An attacker who has the whole model.",
 )
+SEEN = {Sees.MODEL: WEIGHTS, Sees.PREDICTIONS: QUERIES, Sees.PART: SOME}
 
 
 def attacker(audit: Audit) -> Attacker:
     """In the words of `audit.threat` where that is not a threat of ours."""
-    access, known = str(audit.provenance.get("access", "Weights()")), _known(audit)
-    seen = WEIGHTS if access == "Weights()" else QUERIES if access.startswith(PREDICTIONS) else SOME
-    row = "row" if "row" in audit.threat else "record"
-    if known == "all":
+    adversary = audit.adversary
+    seen, row = SEEN[adversary.sees], adversary.unit
+    if adversary.knows_all_others:
         knows = f"They know every other {row} of the training data, and look for the one that is missing"
         applies = (
             f"someone can know most other {row}s: a colleague, a source of the data, a partner who trained on a copy, "
@@ -67,7 +64,7 @@ def attacker(audit: Audit) -> Attacker:
         )
         differs = f"nobody can know most other {row}s: such an attacker knows less, but was not tested"
         untested = f"An attacker who knows none of the training {row}s."
-    elif known == "none":
+    elif adversary.knows_none:
         knows = f"They know no {row} of the training data, only what such {row}s look like"
         applies = "anyone may attack, without inside knowledge"
         differs = f"someone knows other {row}s of the training data: then this audit is too mild"
@@ -78,24 +75,12 @@ def attacker(audit: Audit) -> Attacker:
         differs = "someone knows more: then this audit is too mild"
         untested = "Attackers who know more, or less."
     return Attacker(
-        seen.has.format(access=access),
+        seen.has.format(access=adversary.access),
         f"{knows}{_given(audit)}.",
         (seen.applies, applies),
         (seen.differs, differs),
         (*_gaps(audit), seen.untested, untested, *_never(audit)),
     )
-
-
-def _known(audit: Audit) -> str:
-    """All other records, none, or some."""
-    if "every row but one" in audit.threat or "every record but one" in audit.threat:
-        return "all"
-    if "knows no row" in audit.threat:
-        return "none"
-    if (found := KNOWN.search(audit.threat)) is None:
-        return "some"
-    known, records = int(found["known"]), int(found["records"])
-    return "none" if known == 0 else "all" if known == records - 1 else "some"
 
 
 def _given(audit: Audit) -> str:
@@ -123,7 +108,7 @@ def _never(audit: Audit) -> Iterator[str]:
     """What no audit of this kind tests."""
     if audit.chance is None:
         yield "Whether a known person’s record was used at all (membership), apart from rebuilding it."
-    if not any("Attribute inference of" in note for note in audit.notes):
+    if not any(note.kind is Kind.ATTRIBUTE for note in audit.notes):
         yield "Guessing one hidden value of a person whose other values are known (attribute inference)."
     yield "Several models trained on the same records, and files beside the model: checkpoints, logs, explanations."
     yield "Attacks that are not known today."

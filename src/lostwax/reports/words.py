@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from lostwax.audits.conclusion import Conclusion
 from lostwax.audits.decision import Decision, decide
 from lostwax.audits.first_screen import Fact, facts
+from lostwax.games import Sees
 from lostwax.grades import Grade
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
 
 NOISE = "Train with differential privacy, which hides any one record. “What protects” below says how much noise."
-STORED = re.compile(
-    r"^(?P<what>.+?) holds (?P<rows>[\d,]+ of [\d,]+ rows of this table as they reach it|the training data)"
-)
-CURED = re.compile(r"Fit it on public data\.$|reveal fewer of them\.$")  # notes that end with what to do
-RANGES = re.compile(r"^(?P<what>.+?) (reveals every value of a row that no other row reaches|holds the minimum and )")
 
 
 class FirstScreen(NamedTuple):
@@ -94,21 +89,14 @@ def remedies(audit: Audit) -> tuple[str, ...]:
 
 def _remedies(audit: Audit) -> Iterator[str]:
     for note in audit.notes:
-        if CURED.search(note):
-            yield note[:1].upper() + note[1:]
-        elif stored := STORED.search(note):
-            yield (
-                f"{stored['what']} holds {stored['rows']}: do not give out this file. Release a model that stores no "
-                "rows, or only its predictions."
-            )
-        elif (ranges := RANGES.search(note)) is not None:
-            yield f"{ranges['what']} shows the extreme values of columns: use limits that are known without the data."
+        if note.cure:
+            yield note.cure
     if audit.kind == "this model" and any(finding.stationarity is not None for finding in audit.findings):
         yield (
             "Do not give out exact predictions instead of the model: one more of them than it has columns gives away "
             "every weight of a linear model. Noise with a proven limit helps, and giving the model to fewer people."
         )
-    elif audit.kind == "this model" or audit.provenance.get("access") == "Weights()":
+    elif audit.kind == "this model" or audit.adversary.sees is Sees.MODEL:
         yield (
             "Give out predictions only, and keep the model file. This hides less than it seems: audit it too "
             "(access=lw.access.Outputs() for a fitted model)."

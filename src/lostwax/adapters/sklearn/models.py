@@ -92,19 +92,18 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     """One model: the rows and sums that it holds, and its equation or its trees."""
     if not place.reads:
         return  # the step before it is named as the reason
-    reading: Reading | NotReadError | None = None
+    reading, not_read = None, None
     in_trees = not has_reader(estimator) and (is_boosted(estimator) or has_trees(estimator))
-    if not in_trees:
-        try:
-            reading = read_estimator(estimator, labels, weight)
-        except NotReadError as error:
-            reading = error
+    try:
+        reading = None if in_trees else read_estimator(estimator, labels, weight)
+    except NotReadError as error:
+        not_read = error
     held = reader.scanned(estimator, place, numbered(labels, classes=is_classifier(estimator))[0], weight)
     try:
-        if isinstance(reading, Reading):
+        if not_read is not None:
+            raise not_read
+        if reading is not None:
             _publish_equation(type(estimator).__name__, reading, place, reader, sums_found=held > 0)
-        elif reading is not None:
-            raise reading
         elif is_boosted(estimator):
             read_boosted(estimator, place, labels, weight, reader)
         else:

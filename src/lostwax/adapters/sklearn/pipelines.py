@@ -22,9 +22,10 @@ from lostwax.adapters.sklearn.inputs import published
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, Values, all_lost, goes_back, objects, placed, step_of
 from lostwax.adapters.slips import fewer_rows
-from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
+from lostwax.games import Columns, Extremes, Fitted, Kept, Noted, Part, Present, Records, Stored, Sums, TableCells
 from lostwax.games.fitted import Transformed
 from lostwax.games.folding import SparseFitted, SparseRecords
+from lostwax.games.notes import total_of_all_rows
 from lostwax.games.trees import Bounds
 from lostwax.records.frames import coded, codes_of
 
@@ -114,7 +115,7 @@ class PipelineReader:
     weight: Tensor
     parts: list[Part] = field(default_factory=list)
     sparse: list[tuple[SparseFitted, Back, bool]] = field(default_factory=list)  # with the way back, and if labelled
-    notes: list[str] = field(default_factory=list)
+    notes: list[Noted] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     transformers: list[Transformed] = field(default_factory=list)  # that may keep more of the rows
     public: list[str] = field(default_factory=list)  # parts that were fitted on other rows
@@ -385,10 +386,7 @@ def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
     name = type(transformer).__name__
     fitted = Fitted(name, Records(x, reader.y), reader.weight, None, present=(Present(f"{name}'s means", means),))
     reader.publish(fitted, place, labelled=False)
-    reader.notes.append(
-        f"{name}'s means include the secret row and reveal it by themselves, whatever the model after it. Fit it on "
-        "public data."
-    )
+    reader.notes.append(total_of_all_rows(f"{name}'s means", "include the secret row and reveal it by themselves"))
 
 
 @own_facts.register(OneHotEncoder)

@@ -40,6 +40,7 @@ from lostwax.adapters.slips import check_rows
 from lostwax.fields import shown
 from lostwax.games import Columns, Part, Records, ReleasedTable, RowSample
 from lostwax.games.folding import folded
+from lostwax.games.notes import stored_rows
 from lostwax.records.frames import coded
 from lostwax.records.tables import plain_array
 from lostwax.trainers.optimum import polish, polish_sparse
@@ -163,9 +164,8 @@ def _publish_held(reader: PipelineReader, name: str, held: HeldTable, table: Rec
         if sum(len(stored.x) for stored in part.fitted.stored if stored.x.shape[1] >= width) >= len(held.rows):
             return
     reader.parts.append(as_part(held, name, table, reader.weight))
-    some = f" ({reader.columns.listed(held.columns)})" if len(held.columns) < table.x.shape[1] else ""
-    count = f"{len(held.rows):,} of {len(table):,}"
-    reader.notes.append(f"{name}'s {held.path} holds {count} rows of this table as they reach it{some}.")
+    some = reader.columns.listed(held.columns) if len(held.columns) < table.x.shape[1] else ""
+    reader.notes.append(stored_rows(f"{name}'s {held.path}", (len(held.rows), len(table)), some))
 
 
 def _read_attached(

@@ -29,7 +29,8 @@ from lostwax.adapters.sklearn.training_rows import (
 )
 from lostwax.adapters.sklearn.walk import Array, Holder, Walk
 from lostwax.attacks.closed_form.stored import row_keys
-from lostwax.games import Extremes, Stored, Sums
+from lostwax.games import Extremes, Noted, Stored, Sums
+from lostwax.games.notes import extreme_values, stored_rows, total_of_all_rows
 
 SURE = 25.0  # bits: an agreement by accident has a probability of 2^-25
 CHOSEN = 10.0  # ... for rows beside an array of their numbers
@@ -61,7 +62,7 @@ class Scanned(NamedTuple):
     grouped: tuple[tuple[Sums, Tensor], ...] = ()
     # Sums of x > threshold, by label (BernoulliNB on a table that is not binary), and the threshold.
     exceeding: tuple[tuple[Sums, float], ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Noted, ...] = ()
     fitted_elsewhere: bool = False  # its mean or range is that of other rows
     complete: bool = True  # every object that it holds was searched
 
@@ -97,7 +98,7 @@ class _Found:
         self.low = np.full(table.d, np.inf)
         self.high = np.full(table.d, -np.inf)
         self.ranges: list[str] = []  # what publishes them
-        self.notes: list[str] = []
+        self.notes: list[Noted] = []
         self.fitted_elsewhere = False
 
     def scanned(self) -> Scanned:
@@ -105,21 +106,16 @@ class _Found:
         extremes: tuple[Extremes, ...] = ()
         notes = list(self.notes)
         stored = tuple(_without_copies(self.stored))
-        notes += [
-            f"{where} holds {rows:,} of {self.table.n:,} rows of this table as they reach it."
-            for where, rows in _places(stored)
-        ]
+        notes += [stored_rows(where, (rows, self.table.n)) for where, rows in _places(stored)]
+        by_itself = "includes the secret row and reveals it by itself (the total minus the known rows)"
         for sums in (*self.sums.values(), *(sums for sums, _ in self.grouped.values())):
-            notes.append(
-                f"{sums.source} includes the secret row and reveals it by itself (the total minus the known rows), "
-                "whatever the model after it. Fit it on public data."
-            )
+            notes.append(total_of_all_rows(sums.source, by_itself))
         if self.ranges:
             source = self._source(" and ".join(self.ranges))
             extremes = (Extremes(source, torch.from_numpy(self.low), torch.from_numpy(self.high)),)
-            notes.append(
-                f"{source} reveal{'' if len(self.ranges) > 1 else 's'} every value of a row that no other row reaches."
-            )
+            plural = len(self.ranges) > 1
+            reveals = f"reveal{'' if plural else 's'} every value of a row that no other row reaches"
+            notes.append(extreme_values(source, reveals, plural=plural))
         return Scanned(
             tuple(self.sums.values()),
             extremes,
