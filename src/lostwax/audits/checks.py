@@ -23,7 +23,7 @@ from lostwax.seeds import generator
 FIRST_ROWS = 1_000  # of a table, which mostly show that its rows differ
 
 
-class Kind(NamedTuple):
+class ArgumentKind(NamedTuple):
     """What an argument must be able to do, and what such a thing is called."""
 
     methods: tuple[str, ...]
@@ -32,11 +32,11 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "trainer": Kind(("__call__", "tile_size"), "a trainer, such as lw.GD(lr=0.2, steps=100)"),
-    "threat": Kind(("deal", "hints"), "a threat, such as lw.Informed(known)"),
-    "attack": Kind(("objection", "prepare"), "an attack, such as lw.RecoNN()"),
-    "access": Kind(("__call__",), "an access, such as lw.access.Weights()", 2),
-    "engine": Kind(("__call__", "parts"), "an engine, such as lw.shadows.Local()"),
+    "trainer": ArgumentKind(("__call__", "tile_size"), "a trainer, such as lw.GD(lr=0.2, steps=100)"),
+    "threat": ArgumentKind(("deal", "hints"), "a threat, such as lw.Informed(known)"),
+    "attack": ArgumentKind(("objection", "prepare"), "an attack, such as lw.RecoNN()"),
+    "access": ArgumentKind(("__call__",), "an access, such as lw.access.Weights()", 2),
+    "engine": ArgumentKind(("__call__", "parts"), "an engine, such as lw.shadows.Local()"),
 }
 OPTIONAL = ("attack", "access", "engine")
 
@@ -89,7 +89,7 @@ def check_kind(verb: str, name: str, value: Any) -> None:
     raise TypeError(f"{verb}: expected {name} to be {KINDS[name].example}, got {_named(value)}.{cure}")
 
 
-def _is_one(value: Any, kind: Kind) -> bool:
+def _is_one(value: Any, kind: ArgumentKind) -> bool:
     """Can it do what is asked of it? A class and a net cannot, whatever their methods."""
     if isinstance(value, type | nn.Module) or not all(callable(getattr(value, each, None)) for each in kind.methods):
         return False
