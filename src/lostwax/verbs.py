@@ -141,7 +141,9 @@ def audit(
     if seed.bit_length() > SEED_BITS:
         raise ValueError(f"audit: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
     from lostwax import audits
+    from lostwax.access import Weights
     from lostwax.adapters.wrappers import unwrapped
+    from lostwax.games import Knowledge
 
     settings = audits.Settings(games, seed, threshold, max_minutes)
     if data is not None:
@@ -169,17 +171,9 @@ def audit(
     if len(secrets):  # an empty set is refused later
         audits.check_games(games, len(secrets), "one secret per game")
     audits.check_minutes(max_minutes, attack)
-    return audits.audit_procedure(
-        model,
-        settings,
-        trainer=trainer,
-        threat=threat,
-        attacks=several or (() if attack is None else (attack,)),
-        prior=prior,
-        secrets=secrets,
-        access=access,
-        metrics=tuple(metrics),
-    )
+    knowledge = Knowledge(model, trainer, threat, access or Weights(), prior)
+    named = several or (() if attack is None else (attack,))
+    return audits.audit_procedure(knowledge, secrets, settings, attacks=named, metrics=tuple(metrics))
 
 
 def simulate(
