@@ -16,8 +16,7 @@ from lostwax.attacks import NearestCandidate
 from lostwax.audits import choice
 from lostwax.audits.choice import all_attacks, try_all
 from lostwax.audits.clock import Clock
-from lostwax.audits.judging import Answer
-from lostwax.audits.play import Played
+from lostwax.audits.play import Answer, Played
 from lostwax.games import Guess, Knowledge, Records, Release
 from lostwax.learning.costs import Rate
 from lostwax.trainers import GD, Optimum

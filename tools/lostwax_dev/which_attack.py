@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lostwax.access import Weights
 from lostwax.adapters.own_training import OwnTraining
 from lostwax.audits.choice import all_attacks
-from lostwax.audits.judging import attack_name
+from lostwax.audits.play import attack_name
 from lostwax.games import Informed, Knowledge, Records, Threat, Trainer, Weak
 from lostwax.games.facts import trainer_facts
 from lostwax.inits import LeCunNormal

@@ -18,8 +18,7 @@ import torch
 from lostwax import attacks
 from lostwax.attacks import NearestCandidate
 from lostwax.audits.clock import Clock, TimeUp, in_words
-from lostwax.audits.judging import attack_name
-from lostwax.audits.play import Played
+from lostwax.audits.play import Played, attack_name
 from lostwax.games import Attack, Knowledge
 from lostwax.games.judges import judge_of
 from lostwax.inits import trainable

@@ -20,8 +20,8 @@ from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from lostwax.audits.audit import Finding
-from lostwax.audits.judging import Answer, Errors, check_shape
 from lostwax.audits.luck import Luck
+from lostwax.audits.play import Answer, Errors, check_shape
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Records
 from lostwax.games.judges import OneToOne

@@ -31,10 +31,9 @@ from lostwax.audits.checks import (
 )
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
 from lostwax.audits.clock import Clock, TimeUp
-from lostwax.audits.judging import Answer, Dealt, attack_name, needs_swapped, swapped_games
 from lostwax.audits.membership import NOT_MEASURED, Asked, was_in_it
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
-from lostwax.audits.play import Played, Settings, filled, play
+from lostwax.audits.play import Answer, Dealt, Played, Settings, attack_name, filled, needs_swapped, play, swapped_games
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.defences import in_words, undefended
 from lostwax.games import (

@@ -25,8 +25,7 @@ from lostwax.attacks.trees import TreeConstraints, exact_cells, revealed_by_tree
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.checks import check_rows_differ, few_rows
-from lostwax.audits.judging import Answer, LeaveOneOut
-from lostwax.audits.play import Played, Settings, filled, of_table, play
+from lostwax.audits.play import Answer, LeaveOneOut, Played, Settings, filled, of_table, play
 from lostwax.audits.scoring import Scoring
 from lostwax.games import (
     Adversary,

@@ -20,9 +20,8 @@ from lostwax.attacks.whole_table import RebuiltTable, Search, TooManyCellsError,
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.checks import check_minutes, check_rows_differ
-from lostwax.audits.judging import Answer
 from lostwax.audits.matched import Claims, MatchedRows, WholeTableGames
-from lostwax.audits.play import Settings, filled, judged, of_table
+from lostwax.audits.play import Answer, Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Columns, Guess, Kept, Records, TableCells
 from lostwax.games.cells import Limits

@@ -58,13 +58,12 @@ def released(
 
     A large table is cut down to some rows, drawn by `seed`, of which `games` are attacked.
     """
-    X, y = inputs.unpack(data)
+    (X, y), kind = inputs.unpack(data), type(estimator).__name__
     if not is_model(estimator):
         raise refusal(estimator)
     if hasattr(estimator, "get_params") and not isinstance(settings := estimator.get_params(deep=False), dict):
         raise TypeError(
-            f"audit: expected get_params of {type(estimator).__name__} to give its settings by name, a dict, got "
-            f"{shown(settings)}."
+            f"audit: expected get_params of {kind} to give its settings by name, a dict, got {shown(settings)}."
         )
     X = _as_table(estimator, X)
     stated = sample_weight is None and bool(getattr(X, "shape", ()))
@@ -109,21 +108,20 @@ def released(
         sample = _sample(weight, width, games, seed)
     rows = slice(None) if sample is None else sample.rows
     if isinstance(x, Tensor) and vectoriser is None and sample is None:
-        name, table = type(estimator).__name__, Records(x[:, used], numbers)
+        table = Records(x[:, used], numbers)
         tables = [*held_tables(estimator, table.x, reader.columns, used, x.shape[1])]
         for held in tables:
-            _publish_held(reader, name, held, table)
+            _publish_held(reader, kind, held, table)
         for one in attached(estimator):
             most = max((len(held.rows) for held in tables if f"{held.path}.".startswith(f"{one.path}.")), default=0)
             if most < len(table):
-                opaque += _read_attached(name, one, table, classes, reader, has_rows=most > 0)
+                opaque += _read_attached(kind, one, table, classes, reader, has_rows=most > 0)
     else:
         unread = np.empty((len(x), 0))
         opaque += [
-            not_understood(type(estimator).__name__, one)
-            for one in attached(estimator)
-            if is_no_setting(one, unread, understood=False)
+            not_understood(kind, one) for one in attached(estimator) if is_no_setting(one, unread, understood=False)
         ]
+    path = held_labels(estimator, numbers)
     return ReleasedTable(
         name=" + ".join(type(step).__name__ for step in _steps(estimator)),
         table=Records(x[rows][:, used], numbers[rows]),
@@ -135,7 +133,7 @@ def released(
         unread=tuple(dict.fromkeys(reader.unread)),
         public=tuple(reader.public),
         sample=sample,
-        held_labels=_held_labels(estimator, numbers),
+        held_labels=None if path is None else f"{kind}'s {path} holds the labels of all rows in their order.",
         supervised=_has_labels(estimator),
         attached=tuple(opaque),
         transformers=tuple(reader.transformers),
@@ -226,13 +224,6 @@ def _cells(
     return X, _SparseCells(X), Columns(names, ((),) * X.shape[1], are_words=vectoriser is not None)
 
 
-def _held_labels(estimator: Any, y: Tensor) -> str | None:
-    """That the release holds the labels of all rows, as a sentence."""
-    path = held_labels(estimator, y)
-    name = type(estimator).__name__
-    return None if path is None else f"{name}'s {path} holds the labels of all rows in their order."
-
-
 def _has_labels(estimator: Any) -> bool:
     """Whether a model was fitted on labels, not on X alone as clusters and transformers are."""
     last = _steps(estimator)[-1]
@@ -247,13 +238,9 @@ def _as_table(estimator: Any, X: Any) -> Any:
         except ValueError:
             raise ValueError("audit: the rows of X have different lengths. Pass one cell per column in each.") from None
         X = plain if plain.dtype.kind in "iufb" else np.asarray(X, dtype=object)
-    if getattr(X, "ndim", 2) == 1 and _takes_one_column(_steps(estimator)[0]):
+    if getattr(X, "ndim", 2) == 1 and tags_of(_steps(estimator)[0]).input_tags.one_d_array:
         return np.asarray(X)[:, None]
     return X
-
-
-def _takes_one_column(step: Any) -> bool:
-    return bool(tags_of(step).input_tags.one_d_array)
 
 
 def _with_words(
