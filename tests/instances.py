@@ -47,9 +47,11 @@ from lostwax.losses import (
     Tweedie,
 )
 from lostwax.metrics.errors import (
+    LPIPS,
     MAE,
     MSE,
     PSNR,
+    SSIM,
     BagRight,
     EditDistance,
     LargestError,
@@ -57,7 +59,6 @@ from lostwax.metrics.errors import (
     SpreadRMSE,
     TokensRight,
 )
-from lostwax.metrics.pictures import LPIPS, SSIM
 from lostwax.schedules import Cosine, Linear, StepDecay
 from lostwax.seeds import generator
 from lostwax.shadows.game import Local

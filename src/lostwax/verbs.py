@@ -142,7 +142,7 @@ def audit(
         raise ValueError(f"audit: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
     from lostwax import audits
     from lostwax.access import Weights
-    from lostwax.adapters.wrappers import unwrapped
+    from lostwax.adapters.checkpoint import unwrapped
     from lostwax.games import Knowledge
 
     settings = audits.Settings(games, seed, threshold, max_minutes)
@@ -202,7 +202,7 @@ def simulate(
             it again. None: models are trained as they are iterated over, and not kept.
         engine: `lw.shadows.Local()`, the default, or `lw.shadows.Ray()`.
     """
-    from lostwax.adapters.wrappers import unwrapped
+    from lostwax.adapters.checkpoint import unwrapped
     from lostwax.audits import check_arguments
     from lostwax.shadows import Game, Local, Store
 

@@ -7,8 +7,8 @@ from sklearn.datasets import load_iris
 from torch import nn
 
 import lostwax as lw
-from lostwax.audits.clock import Clock
 from lostwax.audits.released import _chosen, _Released
+from lostwax.clock import Clock
 from lostwax.games import Cohort
 from lostwax.learning.costs import Rate
 from lostwax.trainers import GD, SGD

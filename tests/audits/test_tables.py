@@ -13,7 +13,7 @@ import lostwax as lw
 from lostwax.audits.audit import Verdict
 from lostwax.audits.play import Settings
 from lostwax.audits.tables import audit_table
-from lostwax.games import Columns, Fitted, Kept, Part, Records, ReleasedTable, Stored, Sums, TableCells
+from lostwax.games import Cells, Columns, Fitted, Kept, Part, Records, ReleasedTable, Stored, Sums
 from lostwax.grades import Grade
 
 N = 40
@@ -29,10 +29,10 @@ def part(columns, labelled=False, **facts):
     """A part that saw these columns."""
 
     def back(x):
-        values, kept = torch.full((len(x), 3), torch.nan).double(), torch.zeros(len(x), 3, dtype=torch.uint8)
-        values[:, columns] = x
-        kept[:, columns] = torch.where(x.isnan(), Kept.LOST, Kept.EXACT).to(torch.uint8)
-        return TableCells(values, kept)
+        cells = Cells.lost(len(x), 3)
+        cells.values[:, columns] = x
+        cells.kept[:, columns] = np.where(x.isnan(), Kept.LOST, Kept.EXACT)
+        return cells
 
     return Part(Fitted("a part", Records(X[:, columns], Y), ONES, None, **facts), back, labelled)
 
@@ -123,7 +123,7 @@ def test_a_blind_guess_that_is_a_record_of_categories_is_no_leak():
     )
 
     def back(values):
-        return TableCells(torch.full((len(values), 5), torch.nan).double(), torch.zeros(len(values), 5).byte())
+        return Cells.lost(len(values), 5)
 
     facts = Part(Fitted("an encoder", Records(x[:, :1], y), ones, None, stored=(categories,)), back, labelled=False)
     columns = Columns(tuple("abcde"), (tuple("vwxyz"),) * 5)

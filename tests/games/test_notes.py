@@ -1,10 +1,10 @@
-from lostwax.games.notes import Kind, Note, as_notes, extreme_values, stored_rows, total_of_all_rows
+from lostwax.games.notes import Note, Topic, as_notes, extreme_values, stored_rows, total_of_all_rows
 
 
 def test_a_string_is_a_remark():
     note = stored_rows("X's rows", (5, 1_000))
     assert as_notes(["a fact.", note]) == (Note("a fact."), note)
-    assert Note("a fact.").kind is Kind.REMARK
+    assert Note("a fact.").topic is Topic.REMARK
 
 
 def test_notes_of_rows():

@@ -10,9 +10,9 @@ from audits.game import KNOWN, Reads, audited
 from lostwax.games.notes import Note, as_notes
 from lostwax.grades import Grade
 from lostwax.numerals import at_most, percent, round_up
+from lostwax.reports.advice import answer
 from lostwax.reports.charts import drawn
 from lostwax.reports.html import render
-from lostwax.reports.words import answer
 from reports.conftest import NASTY
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Guess, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Reconstructor, Records, Release
 from lostwax.games.informed import InOrder
+from lostwax.games.running import accepted
 from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
 from lostwax.learning.costs import Cost, Rate
 from lostwax.progress import progress
@@ -36,9 +37,6 @@ class LikeliestRefit:
     `probes` are the row numbers (`Records.features`) at which the last part of a release shows outputs.
     """
 
-    strength: ClassVar[int] = 80
-    names_candidates: ClassVar[bool] = True
-
     repeats: int = 1
     probes: tuple[int, ...] = ()
 
@@ -47,10 +45,12 @@ class LikeliestRefit:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        if (sentence := no_candidates(self, knowledge)) is not None:
-            return sentence
-        sentence = knowledge.facts.not_one_secret(knowledge.threat, "it fits all other records and a candidate")
-        return None if sentence is None else f"LikeliestRefit is not applicable: {sentence}"
+        work = "it fits all other records and a candidate"
+        return no_candidates(knowledge) or knowledge.facts.not_one_secret(knowledge.threat, work)
+
+    def facts(self) -> AttackFacts:
+        """As Refit."""
+        return AttackFacts(strength=80, names_candidates=True)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """`repeats` models for each record, if the candidates are the secrets of other games."""
@@ -59,10 +59,8 @@ class LikeliestRefit:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Nothing is fitted before the candidates are known."""
-        objection, known = self.objection(knowledge), knowledge.facts.known
-        if objection is not None or known is None:
-            raise ValueError(objection)
-        return _Likeliest(knowledge, known, self.repeats, self.probes, seed)
+        knowledge = accepted(self, knowledge)
+        return _Likeliest(knowledge, knowledge.facts.known_records, self.repeats, self.probes, seed)
 
 
 class _Likeliest(NamedTuple):

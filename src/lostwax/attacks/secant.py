@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lostwax.attacks.kernel_ridge import KernelRidge
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Attack, Cohort, Guess, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.games import Attack, AttackFacts, Cohort, Guess, Hints, Knowledge, Noted, Reconstructor, Records, Release
+from lostwax.games.facts import notes_of
+from lostwax.games.running import objection_to
 from lostwax.learning.coordinates import Coordinates, as_records, flat
-from lostwax.learning.costs import Cost, Rate
+from lostwax.learning.costs import Cost, Rate, predicted
 from lostwax.progress import counted
 
 FIRST_DIFFERENCE, MIN_DIFFERENCE = 0.05, 1e-3  # difference that is taken: at first, and at least
@@ -33,7 +35,6 @@ class Secant:
     at most `iterations` takes as many models as a record has numbers; none leaves the guess as it is.
     """
 
-    strength: ClassVar[int] = 65
     iterations: int = 6
     start: Attack = field(default_factory=KernelRidge)
 
@@ -60,12 +61,16 @@ class Secant:
         weights = sum(value.numel() for value in moved or knowledge.net.parameters())
         if weights < numbers:
             return refusal + f"the net has {weights} weights, too few to determine the {numbers} secret numbers."
-        return self.start.objection(knowledge)
+        return objection_to(self.start, knowledge)
+
+    def facts(self) -> AttackFacts:
+        """As Newton, at the cost of a training for each number."""
+        return AttackFacts(strength=65)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Models for every number of a record and every step."""
         numbers = knowledge.prior.x.shape[1:].numel()
-        first: Cost = self.start.cost(knowledge, games, rate) if hasattr(self.start, "cost") else Cost(0.0)
+        first = predicted(self.start, knowledge, games, rate)
         models = self.iterations * (numbers + len(DAMPINGS)) * games
         return Cost(first.seconds + models * rate.training, first.bytes + 8.0 * 2 * numbers * rate.parameters)
 
@@ -93,9 +98,9 @@ class _Solver(NamedTuple):
     iterations: int
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Noted, ...]:
         """Those of the first attack."""
-        return tuple(getattr(self.first, "notes", ()))
+        return notes_of(self.first)
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Search for each model's secret; the label is the first attack's, or given."""

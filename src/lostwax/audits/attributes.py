@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lostwax.adapters.sklearn.refitting import Estimator, Refits, SealedEstimator
 from lostwax.attacks.likeliest_refit import LikeliestRefit
-from lostwax.games import Access, Cohort, Columns, Hints, Informed, Kind, Knowledge, Note, Records
+from lostwax.games import Access, Cohort, Columns, Hints, Informed, Knowledge, Note, Records, Topic
 from lostwax.learning.candidates import side_by_side
 from lostwax.seeds import generator
 
@@ -48,7 +48,7 @@ class Inferred(NamedTuple):
 
     def note(self) -> Note:
         """For the report."""
-        return Note(str(self), Kind.ATTRIBUTE, self.column, (self.right, self.games))
+        return Note(str(self), Topic.ATTRIBUTE, self.column, (self.right, self.games))
 
     def __str__(self) -> str:
         return (

@@ -25,11 +25,10 @@ from lostwax.audits.saved import from_plain, read_plain
 from lostwax.audits.tabled import as_csv, as_latex, games_frame, kept, line_rows
 from lostwax.audits.text import as_json, as_table
 from lostwax.games import Adversary, Guess, Note, Records
-from lostwax.games.adversary import NOT_STATED
+from lostwax.games.facts import NOT_STATED
 from lostwax.grades import Grade
 from lostwax.metrics import ByClass, Correlation, Estimate, Null, TruePositives, correlation
-from lostwax.metrics.estimate import spread_interval
-from lostwax.metrics.roc import success_rate, true_positives, true_positives_by_class
+from lostwax.metrics.estimate import spread_interval, success_rate, true_positives, true_positives_by_class
 
 if TYPE_CHECKING:
     from lostwax.audits.ceiling import Privacy

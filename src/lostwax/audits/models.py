@@ -15,20 +15,20 @@ from torch import nn
 
 from lostwax.adapters import sklearn, statsmodels
 from lostwax.adapters import torch as torch_linear
+from lostwax.adapters.checkpoint import unwrapped
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
 from lostwax.adapters.net_contents import released_state
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
 from lostwax.adapters.sklearn.untold import untold
 from lostwax.adapters.slips import check_data
-from lostwax.adapters.wrappers import unwrapped
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
-from lostwax.audits.clock import Clock, in_words
 from lostwax.audits.play import Settings
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import LARGE, SAMPLED_GAMES, audit_table
 from lostwax.audits.whole_tables import audit_whole_table
+from lostwax.clock import Clock, in_words
 from lostwax.games import Access, Fitted, Note, Records, ReleasedTable
 from lostwax.games.facts import trainer_facts
 from lostwax.games.notes import as_notes
@@ -79,7 +79,7 @@ def audit_model(
     trainer = trainer if own else as_descent(trainer)
     check_tokens(model, data)
     table = torch_linear.read_table(data, torch_linear.taken_by(model) if own else trainer.computes_in(model))
-    trainer, (table,) = as_targets(trainer, table)
+    trainer, (table,) = as_targets(trainer, model, table)
     check_games(settings.games, len(table), "the records of the training set")
     attack = options["attack"]
     if isinstance(attack, list | tuple) and not hasattr(attack, "prepare"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,27 +30,27 @@ from lostwax.audits.checks import (
     widened,
 )
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
-from lostwax.audits.clock import Clock, TimeUp
 from lostwax.audits.membership import NOT_MEASURED, Asked, was_in_it
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
-from lostwax.audits.play import Answer, Dealt, Played, Settings, attack_name, filled, needs_swapped, play, swapped_games
+from lostwax.audits.play import Answer, Dealt, Played, Settings, filled, needs_swapped, play, swapped_games
 from lostwax.audits.scoring import Scoring, all_metrics
+from lostwax.clock import Clock, TimeUp
 from lostwax.defences import in_words, undefended
 from lostwax.games import (
-    Adversary,
     Attack,
     Cohort,
-    Guess,
     Knowledge,
     Loss,
     Metric,
     Records,
     Release,
     Threat,
-    Trainer,
 )
-from lostwax.games.facts import access_facts, trainer_facts
+from lostwax.games.facts import Adversary, access_facts, attack_name, states_facts, threat_facts, trainer_facts
 from lostwax.games.judges import judge_of
+from lostwax.games.notes import as_notes
+from lostwax.games.nouns import with_records
+from lostwax.games.running import prepared, refusal
 from lostwax.inits import StartsFrom, trainable
 from lostwax.learning.costs import Rate
 from lostwax.progress import progress
@@ -89,8 +89,8 @@ def audit_procedure(
     clock, prior = Clock.started(minutes), knowledge.prior
     attacks = tuple(answering(attack, knowledge) for attack in attacks)
     for attack in attacks:
-        if (objection := attack.objection(knowledge)) is not None:
-            raise ValueError(f"audit: {objection}")
+        if (sentence := refusal(attack, knowledge)) is not None:
+            raise ValueError(f"audit: {sentence}")
     knowledge, measured = _measured(knowledge, clock, automatic=automatic)
     dealt = _DealtGames.of(knowledge, secrets, settings, metrics)
     cohort, judging = dealt.cohort, dealt.judging
@@ -119,7 +119,11 @@ def audit_procedure(
         privacy = privacy_of(mechanism)
     check_under(ceiling, findings, secrets=each)
     check_membership_under(privacy, asked.membership)
-    said = [f"{line.answer.name}: {note}" for line in lines for note in (*_certified(line.finding), *line.answer.notes)]
+    said = [
+        replace(note, text=f"{line.answer.name}: {note}")
+        for line in lines
+        for note in as_notes((*_certified(line.finding), *line.answer.notes))
+    ]
     if len(attacks) == 1:
         lines = [lines[0]._replace(finding=replace(findings[0], name="as released"))]
     known_of = f"{len(cohort.shared)} of {cohort.records}"
@@ -177,7 +181,7 @@ class _DealtGames(NamedTuple):
         """By the seed; what cannot be audited is refused."""
         trainer, threat, prior, seed = knowledge.trainer, knowledge.threat, knowledge.prior, victims_seed(settings.seed)
         check_alike(secrets, prior)
-        check_numbers(trainer, secrets, knowledge.facts)
+        check_numbers(secrets, knowledge.facts)
         games = settings.games
         if games is None:
             games = len(secrets) // threat.deal(secrets, 1, seed=seed).secrets
@@ -186,7 +190,7 @@ class _DealtGames(NamedTuple):
         if anew:
             cohort = _drawn_anew(threat, cohort, secrets, seed=seed)
         hints = threat.hints(cohort, secrets, seed=seed)
-        if hasattr(threat, "facts"):
+        if states_facts(threat):
             check_stated(knowledge.facts, cohort, hints, type(threat).__name__)
         known, unknown = cohort.shared, given.unknown(hints)
         check_trainable(knowledge.net, trainer, threat, prior, secrets, seed=seed)
@@ -220,13 +224,10 @@ def _drawn_anew(threat: Threat, cohort: Cohort, pool: Records, *, seed: int) -> 
 
 def _with_targets(knowledge: Knowledge, secrets: Records) -> tuple[Knowledge, Records]:
     """Several whole numbers per record as labels become numbers, in the known records too."""
-    threat: Any = knowledge.threat
-    known = getattr(threat, "known", None)
-    of_records = isinstance(known, Records) and is_dataclass(threat) and not isinstance(threat, type)
-    several = (knowledge.prior, secrets, known) if of_records else (knowledge.prior, secrets)
-    trainer, (prior, secrets, *more) = as_targets(knowledge.trainer, *several)
-    if more and more[0] is not known:
-        threat = replace(threat, known=more[0])
+    known = threat_facts(knowledge.threat).known
+    several = (knowledge.prior, secrets, *([] if known is None else [known]))
+    trainer, (prior, secrets, *ours) = as_targets(knowledge.trainer, knowledge.net, *several)
+    threat = with_records(knowledge.threat, lambda records: ours[0] if records is known else records)
     return replace(knowledge, trainer=trainer, threat=threat, prior=prior), secrets
 
 
@@ -238,7 +239,8 @@ def _measured(knowledge: Knowledge, clock: Clock, *, automatic: bool) -> tuple[K
     notes = []
     for name in ("where_it_tells", "settled") if automatic else ("where_it_tells",):
         trainer, net, threat = knowledge.trainer, knowledge.net, knowledge.threat
-        measure: Callable[[nn.Module, Cohort], Trainer] | None = getattr(trainer, name, None)
+        stated = trainer_facts(trainer, net, 1)
+        measure = stated.settled if name == "settled" else stated.where_it_tells
         if measure is None or len(knowledge.prior) < 2:
             continue
         try:
@@ -288,16 +290,10 @@ class _Trained:
     def answer(self, attack: Attack) -> Answer:
         """All games, by this attack."""
         secrets, hints = self.judging.secrets, self.judging.hints
-        reconstruct = attack.prepare(self.knowledge, seed=self.seed)
-        if not callable(reconstruct):
-            got = f"{attack_name(attack)}.prepare returned {type(reconstruct).__name__}"
-            raise TypeError(f"audit: {got}. It must return a function of (release, hints).")
+        reconstruct = prepared(attack, self.knowledge, seed=self.seed)
         start = time.perf_counter()
         guess = reconstruct(self.release, hints)
         seconds = time.perf_counter() - start
-        if not isinstance(guess, Guess):
-            got = f"the function that {attack_name(attack)}.prepare returned gave {type(guess).__name__}"
-            raise TypeError(f"audit: {got}. It must return lw.games.Guess(lw.Records(x, y), confidence).")
         untrained = None if self.untrained is None else reconstruct(self.untrained, hints)
         swapped = None
         if hints is not None and needs_swapped(hints):
@@ -307,7 +303,7 @@ class _Trained:
         limit, played = min(SECONDS, OF_TIME_LEFT * self.clock.left), (self.knowledge, self.release, guess)
         with progress("neurons that hold the records"):
             held = neuron_shares(attack, reconstruct, *played, secrets, hints, seed=self.seed, seconds=limit)
-        return Answer(attack, guess, seconds, held, untrained, swapped, tuple(getattr(reconstruct, "notes", ())))
+        return Answer(attack, guess, seconds, held, untrained, swapped, reconstruct.notes)
 
 
 def _provenance(knowledge: Knowledge, cohort: Cohort, secrets: Records, lines: Sequence[Played]) -> dict[str, Any]:
@@ -413,7 +409,7 @@ def _not_learnt(knowledge: Knowledge, cohort: Cohort, release: Release, seed: in
     finite = {name: value.flatten(1).isfinite().all(1) for name, value in release.params.items()}  # (m,) each
     broken = int((~torch.stack(list(finite.values())).all(0)).sum())
     trainer, seed = undefended(knowledge.trainer), victims_seed(seed)
-    loss: Loss | None = getattr(trainer, "loss", None)
+    loss = knowledge.facts.trainer.loss
     if broken and loss is None:
         where = ", ".join([name for name, each in finite.items() if not each.all()][:NAMED])
         return (f"{broken} of {len(release)} victims hold NaN or infinite numbers in {where}, and show nothing.",)

@@ -33,10 +33,10 @@ from lostwax.attacks import CalibratedLosses, KernelRidge
 from lostwax.attacks.likeliest_refit import LikeliestRefit
 from lostwax.audits.attributes import Inferred, Rows, infer
 from lostwax.audits.audit import Audit
-from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.conclusion import LEVEL
 from lostwax.audits.play import Settings
 from lostwax.audits.procedure import audit_procedure
+from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import (
     Access,
     Attack,
@@ -54,7 +54,7 @@ from lostwax.games import (
 from lostwax.games.facts import access_facts
 from lostwax.games.informed import line_up
 from lostwax.games.judges import OneToOne
-from lostwax.games.notes import Kind, Note, as_notes
+from lostwax.games.notes import Note, Topic, as_notes
 from lostwax.progress import counted, progress
 from lostwax.seeds import generator
 
@@ -335,7 +335,7 @@ class _Game(NamedTuple):
             except TimeUp:
                 name = rows.columns.listed([column])
                 text = f"Attribute inference of {name} was not tried: it takes {in_words(seconds)}."
-                skipped.append(Note(text, Kind.ATTRIBUTE, name))
+                skipped.append(Note(text, Topic.ATTRIBUTE, name))
         return tuple(found), tuple(skipped)
 
     def notes(self, split: Split, repeats: int) -> tuple[str, ...]:

@@ -16,18 +16,19 @@ from lostwax.attacks import Ensemble, KernelRidge, Newton, Secant
 from lostwax.audits import given
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
-from lostwax.audits.choice import available_bytes, in_bytes, predicted
-from lostwax.audits.clock import Clock, TimeUp, in_words
+from lostwax.audits.choice import available_bytes, in_bytes
 from lostwax.audits.conclusion import FEW
 from lostwax.audits.membership import NOT_MEASURED, SHARE, Asked, was_in_it
 from lostwax.audits.play import Answer, Dealt, LeaveOneOut, Settings, filled, play
 from lostwax.audits.procedure import MINUTES, trained_victims, victims_seed
-from lostwax.audits.retrained import Retrained, in_order, known_draws, retrained
+from lostwax.audits.retrained import Retrained, known_draws, retrained
 from lostwax.audits.scoring import Scoring
+from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import Adversary, Attack, Cohort, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
-from lostwax.games.facts import trainer_facts
+from lostwax.games.facts import attack_facts, trainer_facts
 from lostwax.games.judges import OneToOne
-from lostwax.learning.costs import Rate
+from lostwax.games.running import prepared, refusal
+from lostwax.learning.costs import Rate, predicted
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
@@ -97,10 +98,10 @@ def audit_released(
         wanted = ENOUGH if games is None else len(rows)
         attack, skipped = _chosen(game.known(rows[0]), again.rate, clock.left, wanted, limited)
     asked = _was_in_it(at_start, table, trainer, again.rate, clock, seed) if automatic else Asked()
-    game.among = CANDIDATES if getattr(attack, "names_candidates", False) else None
+    game.among = CANDIDATES if attack_facts(attack).names_candidates else None
     knowledge = game.known(rows[0])
-    if (objection := attack.objection(knowledge)) is not None:
-        raise ValueError(f"audit: {objection}")
+    if (sentence := refusal(attack, knowledge)) is not None:
+        raise ValueError(f"audit: {sentence}")
     cost = predicted(attack, knowledge, 1, again.rate)
     if as_time_allows:
         affordable = int(clock.left / max(cost.seconds, 1e-9)) if cost.seconds < math.inf else 1
@@ -190,10 +191,10 @@ def _chosen(
     """
     fewer = min(len(knowledge.prior), max(FEWEST_SHADOWS, int(seconds / max(rate.training, 1e-9) / games)))
     forms = (Secant(), Ensemble(members=100, rounds=4, restarts=0), KernelRidge(), KernelRidge(shadows=fewer))
-    objections = [(form, form.objection(knowledge)) for form in forms]
-    able = [form for form, objection in objections if objection is None]
+    refusals = [(form, refusal(form, knowledge)) for form in forms]
+    able = [form for form, sentence in refusals if sentence is None]
     if not able:
-        raise ValueError(f"audit: no attack is applicable. {' '.join(str(objection) for _, objection in objections)}")
+        raise ValueError(f"audit: no attack is applicable. {' '.join(str(sentence) for _, sentence in refusals)}")
     costs = [predicted(form, knowledge, 1, rate) for form in able]
     free = available_bytes(knowledge.prior.x.device)
     fits = [cost.bytes <= free for cost in costs]
@@ -241,7 +242,8 @@ class _Released:
     def known(self, row: Tensor) -> Knowledge:
         """What the adversary of one game knows: in a known order of records, also where the missing one stands."""
         threat, trainer = replace(Table(self.table).without(int(row)), candidates=self.among), self.trainer
-        if in_order(trainer) and is_dataclass(trainer) and not isinstance(trainer, type):
+        ordered = trainer_facts(trainer, self.net, len(self.table)).ordered
+        if ordered and is_dataclass(trainer) and not isinstance(trainer, type):
             trainer = replace(trainer, place=int(row))
         return Knowledge(self.net, trainer, threat, Weights(), widened(threat.known, self.table).prior)
 
@@ -324,7 +326,7 @@ class _Released:
         if self.hints is not None:  # each game draws its own
             hints = self.hints[game : game + 1]
             seed = int(generator(seed, "candidates", int(row)).integers(2**62))
-        reconstruct = attack.prepare(self.known(row), seed=seed)
+        reconstruct = prepared(attack, self.known(row), seed=seed)
         guess = reconstruct(self.retrained.released, hints)
         by_chance = hints is not None and self.retrained.private is not None  # another draw names half of them
         if self.retrained.miss == 0 or by_chance or self._rebuilt(guess, row):

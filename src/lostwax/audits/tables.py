@@ -30,6 +30,7 @@ from lostwax.audits.scoring import Scoring
 from lostwax.games import (
     Adversary,
     Attack,
+    Cells,
     Columns,
     Fitted,
     Guess,
@@ -40,7 +41,6 @@ from lostwax.games import (
     Records,
     ReleasedTable,
     Table,
-    TableCells,
 )
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import as_cells, blocks, gap
@@ -285,7 +285,7 @@ class _Line:
     def cells(self) -> CellsKept:
         """What is known of each cell."""
         table = self.released.table.x
-        rebuilt = self.solved.cells._replace(values=self._nearest[0].records.x[:, 0])
+        rebuilt = self.solved.cells._replace(values=self._nearest[0].records.x[:, 0].numpy())
         return CellsKept.of(rebuilt, self.solved.certain, table[self.rows], table)
 
     @cached_property
@@ -326,7 +326,7 @@ class _Line:
         or rounding would hide it; of trees, which tell more than the attack uses, "attack-limited".
         """
         if not self.as_one:
-            limited = (self.solved.cells.kept < Kept.EXACT).any(1).numpy()
+            limited = (self.solved.cells.kept < Kept.EXACT).any(1)
         elif self._errors is None:
             limited = np.ones(len(self.rows), np.bool_)
         else:  # would the record be rebuilt if rounding were all that hides it? By its own residual
@@ -360,8 +360,7 @@ class _Line:
                 "as released, most cells that the model should give are wrong: it is far from its optimum, or was not "
                 "fitted on this table (were test rows passed too?)."
             )
-        cells = self.cells.each or self.solved.cells  # exact only if it is the truth
-        kept = cells.kept.numpy()
+        kept = (self.cells.each or self.solved.cells).kept  # exact only if it is the truth
         usual = np.median(kept, 0)  # (d,)
         usual = np.where((usual == Kept.LOST) & (kept.max(0) > Kept.LOST), IN_SOME_ROWS, usual)
         usual = np.where((usual == Kept.EXACT) & (kept.min(0) < Kept.EXACT), EXACT_IN_MOST_ROWS, usual)
@@ -386,7 +385,7 @@ class _Line:
         deviation = (truth - truth.nanmean(0)).square().nanmean(0).sqrt().nan_to_num()
         close = (values - truth).abs() <= self.scoring.threshold * deviation
         close |= values.isnan() & truth.isnan()
-        claimed = close[self.solved.cells.kept == Kept.EXACT]
+        claimed = close[torch.from_numpy(self.solved.cells.kept == Kept.EXACT)]
         return not len(claimed) or float(claimed.double().mean()) > 0.5
 
 
@@ -428,8 +427,8 @@ def _by_equation(fitted: Fitted, rows: Tensor, label_given: bool, *, at_optimum:
     hints = Hints(labels=table.y[rows][:, None]) if label_given else None
     guess = ClosedForm().leave_one_out(fitted, rows, hints, at_optimum=at_optimum)
     x, size = guess.records.x[:, 0], guess.confidence[:, 0]
-    kept = torch.full(x.shape, int(Kept.EXACT), dtype=torch.uint8) if guess.kept is None else guess.kept[:, 0]
-    cells, labels_certain = TableCells(x, kept), None
+    kept = np.full(x.shape, Kept.EXACT, dtype=np.uint8) if guess.kept is None else guess.kept[:, 0].numpy()
+    cells, labels_certain = Cells(x.numpy(), kept), None
     if fitted.model is not None and not fitted.sums:
         labels_certain = certain_labels(fitted.model, table, fitted.weight, size)
     elif fitted.model is None and fitted.sums and fitted.sums[-1].by_label:  # counts of classes

@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.games.cells import Columns, Kept, TableCells
+from lostwax.games.cells import Bounds, Cells, Columns, Kept
 from lostwax.games.facts import loss_facts
 from lostwax.games.notes import Noted
 from lostwax.games.records import Records
-from lostwax.games.trees import Bounds, Forest
+from lostwax.games.trees import Forest
 
 if TYPE_CHECKING:
     from lostwax.games.protocols import Loss
@@ -227,11 +228,11 @@ class Part:
     """One part of a release: what it publishes about the rows as it saw them, and their way back to the table."""
 
     fitted: Fitted
-    back: Callable[[Tensor], TableCells]  # rows (g, D) as this part saw them -> cells (g, d), see `revealed`
+    back: Callable[[Tensor], Cells]  # rows (g, D) as this part saw them -> cells (g, d), see `revealed`
     labelled: bool = True  # fitted.table.y are the labels of the table, or give them by `labels_back`
     optimum: Fitted | None = None  # the same at its optimum, where that took the rows of a larger table
     cut: bool = False  # other rows are known and were folded into the equations (`folding`)
-    within: Callable[[Bounds], TableCells] | None = None  # the way back of bounds (g, D)
+    within: Callable[[Bounds], Cells] | None = None  # the way back of bounds (g, D)
     rows: Tensor | None = None  # which rows of `fitted.table` those of the release are; None: all
     labels_back: Callable[[Tensor], Tensor] | None = None  # labels of this part -> of the table, NaN: not told
     stated: Fitted | None = None  # the same about rows of the table itself, if only scalers lie between; None: not so
@@ -252,9 +253,9 @@ class RowSample:
     population: int  # how many games there could have been
 
 
-def as_cells(rows: Tensor) -> TableCells:
+def as_cells(rows: Tensor) -> Cells:
     """Rows (g, d) of a table of numbers; NaN: not known."""
-    return TableCells(rows, torch.where(rows.isnan(), Kept.LOST, Kept.EXACT).to(torch.uint8))
+    return Cells(rows.numpy(), np.where(rows.isnan(), Kept.LOST, Kept.EXACT).astype(np.uint8))
 
 
 class Transformed(NamedTuple):

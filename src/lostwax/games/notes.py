@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 
-class Kind(StrEnum):
+class Topic(StrEnum):
     """What a note is about, where something asks for it."""
 
     REMARK = "remark"  # plain information
@@ -24,7 +24,7 @@ class Note:
     """A sentence for the report, and the values in it."""
 
     text: str
-    kind: Kind = Kind.REMARK
+    topic: Topic = Topic.REMARK
     subject: str = ""  # the part of the release that it is about
     rows: tuple[int, int] | None = None  # how many, of how many
     cure: str = ""  # what would help, as a sentence for the list of advice
@@ -49,17 +49,17 @@ def stored_rows(subject: str, rows: tuple[int, int] | None = None, columns: str 
         data = f"{rows[0]:,} of {rows[1]:,} rows of this table as they reach it"
         text = f"{subject} holds {data}{f' ({columns})' if columns else ''}."
     cure = "do not give out this file. Release a model that stores no rows, or only its predictions."
-    return Note(text, Kind.STORED_ROWS, subject, rows, f"{subject} holds {data}: {cure}")
+    return Note(text, Topic.STORED_ROWS, subject, rows, f"{subject} holds {data}: {cure}")
 
 
 def total_of_all_rows(subject: str, reveals: str) -> Note:
     """The release holds a total that the secret row is part of; `reveals`: how it gives that away, as a predicate."""
     text = f"{subject} {reveals}, whatever the model after it. Fit it on public data."
-    return Note(text, Kind.TOTAL, subject, cure=text[:1].upper() + text[1:])
+    return Note(text, Topic.TOTAL, subject, cure=text[:1].upper() + text[1:])
 
 
 def extreme_values(subject: str, reveals: str, *, plural: bool = False) -> Note:
     """The release holds the extreme values of columns; `reveals`: what it tells, as a predicate."""
     shows = f"{subject} {'show' if plural else 'shows'} the extreme values of columns"
     cure = f"{shows}: use limits that are known without the data."
-    return Note(f"{subject} {reveals}.", Kind.RANGE, subject, cure=cure)
+    return Note(f"{subject} {reveals}.", Topic.RANGE, subject, cure=cure)

@@ -23,14 +23,14 @@ from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OrdinalEnco
 from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
+from lostwax.adapters.objects import Walk, unmentioned
 from lostwax.adapters.sklearn import released
-from lostwax.adapters.sklearn.contents import Walked
 from lostwax.adapters.sklearn.held_statistics import held_statistics
 from lostwax.adapters.sklearn.held_tables import Attached, held_columns, held_labels, held_tables
+from lostwax.adapters.sklearn.packed import decompressed, hidden_rows
 from lostwax.adapters.sklearn.refitting import Estimator
 from lostwax.adapters.sklearn.scan import scan
-from lostwax.adapters.sklearn.training_rows import TrainingRows, decompressed, hidden_rows
-from lostwax.adapters.sklearn.walk import unmentioned
+from lostwax.adapters.sklearn.training_rows import TrainingRows
 from lostwax.games import Columns, Kept
 from lostwax.grades import Grade
 from lostwax.policies import Policy
@@ -524,7 +524,7 @@ def test_statistics_of_other_tables_are_not_found(draw):
 
 def test_no_estimator_of_scikit_learn_holds_what_its_class_does_not_mention():
     for model in (pipeline(), GridSearchCV(LinearRegression(), {"positive": [True]}).fit(NUMBERS, y), MinMaxScaler()):
-        for _, value in Walked(model):
+        for _, value in Walk(model):
             assert not (hasattr(type(value), "fit") and unmentioned(value))
 
 

@@ -18,11 +18,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import lostwax as lw
 from lostwax.adapters.sklearn import released
-from lostwax.adapters.sklearn.steps import Values, step_of
+from lostwax.adapters.sklearn.steps import step_of
 from lostwax.adapters.sklearn.texts import are_texts, counts_of, first_step, occurs
 from lostwax.audits.play import Settings
 from lostwax.audits.tables import audit_table
-from lostwax.games import Kept
+from lostwax.games import Cells, Kept
 from lostwax.grades import Grade
 
 WORDS = ["red", "green", "blue", "fish", "bird", "cat", "dog", "sun", "moon", "rain", "snow", "wind"]
@@ -76,7 +76,7 @@ def test_words_come_back_from_their_weights(norm, sublinear_tf):
     step = TfidfTransformer(norm=norm, sublinear_tf=sublinear_tf).fit(counts)
     weights = step.transform(counts)
     exact = np.full(weights.shape, Kept.EXACT, dtype=np.uint8)
-    found = step_of(step, counts, weights)(Values(weights.toarray(), exact)).cells
+    found = step_of(step, counts, weights)(Cells(weights.toarray(), exact)).values
     held = counts.toarray() > 0
     np.testing.assert_array_equal(found > 0, held)
     whole = held.any(1) if norm is None else (np.where(held, counts.toarray(), 99).min(1) == 1)  # a word occurs once
@@ -85,7 +85,7 @@ def test_words_come_back_from_their_weights(norm, sublinear_tf):
 
 
 def test_presence_is_a_set_of_counts():
-    found = occurs(Values(np.array([[0.0, 1.0]]), np.full((1, 2), Kept.EXACT, dtype=np.uint8)))
+    found = occurs(Cells(np.array([[0.0, 1.0]]), np.full((1, 2), Kept.EXACT, dtype=np.uint8)))
     assert found.kept.tolist() == [[Kept.EXACT, Kept.SET]]
 
 

@@ -9,6 +9,7 @@ from torch import nn
 import lostwax as lw
 from attacks.weak.game import ATTACK, NET, PRIOR, QUICK, SECRETS, THREAT, TRAINER, knowledge
 from lostwax.games import Records
+from lostwax.games.running import refusal
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_readers_and_copies_are_checked():
 
 
 def objection(attack=QUICK, **game):
-    sentence = attack.objection(knowledge(**game))
+    sentence = refusal(attack, knowledge(**game))
     assert sentence.startswith("WeakRecoNN is not applicable: ")
     assert sentence.endswith(".")
     assert not sentence.endswith("..")

@@ -13,7 +13,7 @@ from torch import Tensor
 from lostwax.attacks.closed_form.attack import GAMES_NUMBERS, collected, found_by, known_extremes, known_label
 from lostwax.attacks.closed_form.evidence import certain_labels, solve
 from lostwax.attacks.closed_form.stored import held
-from lostwax.games import Extremes, Guess, Kept, Part, Present, Records, ReleasedTable, TableCells
+from lostwax.games import Cells, Extremes, Guess, Kept, Part, Present, Records, ReleasedTable
 from lostwax.games.cells import Revealed
 from lostwax.games.fitted import sums_of_others
 from lostwax.progress import progress
@@ -85,8 +85,8 @@ class SolvedRows(NamedTuple):
     """What a release tells of the missing row of each game."""
 
     guess: Guess
-    cells: TableCells  # of the likeliest candidate
-    certain: TableCells | None  # what holds without any equation to solve
+    cells: Cells  # of the likeliest candidate
+    certain: Cells | None  # what holds without any equation to solve
     labels_known: Tensor | None  # (games, ...) those that are more than a blind guess; None: all
     labels_certain: Tensor | None  # (games, ...) ... and that follow from what was read; None: none
 
@@ -94,12 +94,12 @@ class SolvedRows(NamedTuple):
 class _Merged(NamedTuple):
     """What all parts together tell of the missing row of some games."""
 
-    candidates: tuple[TableCells, ...]
+    candidates: tuple[Cells, ...]
     labels: Tensor  # (g, ...)
     labels_known: Tensor  # (g, ...)
     labels_certain: Tensor  # (g, ...)
     size: Tensor  # (g,)
-    certain: TableCells  # what trees, rows that are held, sums and extremes tell
+    certain: Cells  # what trees, rows that are held, sums and extremes tell
 
 
 def solved_by_parts(
@@ -124,12 +124,12 @@ def solved_by_parts(
             advance(len(some))
     count = max(len(group.candidates) for group in groups)
     padded = [(*group.candidates, *[group.candidates[0]] * (count - len(group.candidates))) for group in groups]
-    candidates = [TableCells.joined(cells) for cells in zip(*padded, strict=True)]
+    candidates = [Cells.joined(cells) for cells in zip(*padded, strict=True)]
     labels, known, certain, size = (torch.cat(each) for each in zip(*(group[1:5] for group in groups), strict=True))
     x = torch.stack([cells.filled(blind) for cells in candidates], 1)  # (g, candidates, d)
     y = labels[:, None].expand(-1, count, *labels.shape[1:])
     guess = Guess(Records(x[:, :1], y[:, :1]), size[:, None], Records(x, y) if count > 1 else None)
-    told = TableCells.joined([group.certain for group in groups])
+    told = Cells.joined([group.certain for group in groups])
     return SolvedRows(guess, candidates[0], told, known, certain)
 
 
@@ -147,15 +147,14 @@ def _merged(
     by_facts = [one for part in facts for one in revealed(part, games, label_given=label_given)]
     answers = [*by_facts, *by_trees]
     answers += [one for part in models for one in revealed(part, games, label_given=label_given)]
-    nothing = torch.full((len(games), table.x.shape[1]), torch.nan, dtype=table.x.dtype)
-    lost = TableCells(nothing, torch.zeros(nothing.shape, dtype=torch.uint8))
+    lost = Cells.lost(len(games), table.x.shape[1])
     certain = [one.candidates[0] for one in (*(fact for fact in by_facts if len(fact.candidates) == 1), *by_trees)]
-    best, others = lost, list[TableCells]()
+    best, others = lost, list[Cells]()
     labels, size = known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
     labelled, labels_certain = (torch.zeros(labels.shape, dtype=torch.bool) for _ in range(2))
     for answer in answers:
         first, *alternatives = answer.candidates
-        some = first.kept.amax(1) > Kept.LOST  # (g,)
+        some = torch.from_numpy(first.kept.max(1) > Kept.LOST)  # (g,)
         others = [*(one.or_else(first) for one in others), *(best.or_else(cells) for cells in alternatives)]
         best = best.or_else(first)
         if answer.labels is not None:
@@ -169,5 +168,5 @@ def _merged(
         size = torch.where(size == 0, answer.size * some, size)
     several = tuple(released.columns.likeliest(cells, table.x, games) for cells in (best, *others))
     labels = labels if given is None else given
-    decided = reduce(TableCells.or_else, certain, lost).decided()
+    decided = reduce(Cells.or_else, certain, lost).decided()
     return _Merged(several, labels, labelled, labels_certain, size, decided)

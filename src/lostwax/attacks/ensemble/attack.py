@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from lostwax.attacks.ensemble.simulation import Cloud, First, Frame, Simulator, inflation
 from lostwax.attacks.newton import Inverter, Newton
 from lostwax.fields import above, at_least, check_fields
-from lostwax.games import Guess, Hints, Knowledge, Records, Release
+from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.learning.coordinates import flat
 from lostwax.learning.costs import TABLES, Cost, Rate, classes
 from lostwax.learning.kernel_regression import ClassRegression, Regression
@@ -239,7 +239,6 @@ class Ensemble:
     certificate.
     """
 
-    strength: ClassVar[int] = 60
     members: int = 1_500
     rounds: int = 8
     margin: float = 3.0
@@ -280,6 +279,10 @@ class Ensemble:
                 f"prior; no two of its {len(prior)} records have the same class. Add records to the prior."
             )
         return None
+
+    def facts(self) -> AttackFacts:
+        """It works from far away, where training is not differentiable."""
+        return AttackFacts(strength=60, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """The first round is trained for every class, the others for every game."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +20,8 @@ from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, WholeSets
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
-from lostwax.games import Attack, Cohort, Knowledge, Records, Trainer
-from lostwax.games.facts import trainer_facts
+from lostwax.games import Attack, AttackFacts, Cohort, Knowledge, Records, Trainer
+from lostwax.games.facts import states_facts, trainer_facts
 from lostwax.inits import trainable
 from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes
@@ -67,7 +67,6 @@ class Newton:
     layer reveals (docs/newton.md). Of the options, only `jacobians` applies then.
     """
 
-    strength: ClassVar[int] = 70
     bank: int = 1_000
     jacobians: int = 12
     coordinates: int | None = None
@@ -88,7 +87,7 @@ class Newton:
         known, secrets, given, _, access = knowledge.facts
         if not knowledge.prior.inputs.is_floating_point():
             return refusal + "it needs records of floating-point numbers. For token numbers use lw.attacks.Tokens."
-        if known is None and not hasattr(knowledge.threat, "facts"):
+        if known is None and not states_facts(knowledge.threat):
             return refusal + (
                 "it solves for the records that are missing, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Use threat=Informed(known), or Weak(size)."
@@ -187,6 +186,10 @@ class Newton:
         if (unknowns := _unknowns(knowledge)) > MOST_NUMBERS:
             return refusal + f"{unknowns} secret numbers are too many for its tables. Use a smaller training set."
         return None
+
+    def facts(self) -> AttackFacts:
+        """Exact where training is a smooth function of the record."""
+        return AttackFacts(strength=70, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Trainings for the bank, and about one for each tangent of a Jacobian."""

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from lostwax.games import Cohort, Records
 from lostwax.shadows.linear_response import Responses
-from lostwax.trainers.derivatives import quick_tangents, quiet
-from lostwax.trainers.descent import Descent
+from lostwax.trainers.descent import Descent, quick_tangents, quiet
 from lostwax.trainers.stacked import Architecture, Batch, Params
 from lostwax.trainers.stepwise import State
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +11,14 @@ from torch import Tensor, nn
 from lostwax.attacks.text.response import SentenceResponse
 from lostwax.attacks.text.search import TokenSearch
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Cohort, Knowledge, Records
+from lostwax.games import AttackFacts, Cohort, Knowledge, Records
 from lostwax.learning.costs import DOUBLE, Cost, Rate
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.seeds import generator
 from lostwax.trainers.descent import Descent, as_descent
-from lostwax.trainers.linear_response import BaseTrajectory, flat, response_objection
+from lostwax.trainers.linear_response import BaseTrajectory, response_objection
+from lostwax.trainers.responses import Adjoints
+from lostwax.trainers.stacked import flat
 
 SAMPLE = 24  # sentences on which the steps of the response are chosen
 PCA_STEPS = 4  # steps whose gradients give the directions
@@ -41,7 +42,6 @@ class Tokens:
     otherwise.
     """
 
-    strength: ClassVar[int] = 72
     directions: int | None = None
     starts: int = 24
     shortlist: int = 12
@@ -82,6 +82,10 @@ class Tokens:
         table = knowledge.net.get_submodule(table_of(knowledge.net, sentences[:1])).get_parameter("weight")
         return MOVED if table.requires_grad else math.ceil(SPARE * sentences.shape[1] * table.shape[1])
 
+    def facts(self) -> AttackFacts:
+        """Before Newton, which cannot search token numbers."""
+        return AttackFacts(strength=72)
+
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """A sweep for every direction, and some trainings per game."""
         directions = self._count(knowledge)
@@ -99,7 +103,7 @@ class Tokens:
         name = table_of(knowledge.net, known.inputs[:1])
         directions = _directions(base, bank, f"{name}.weight", self._count(knowledge))
         draw = torch.from_numpy(generator(seed, "tokens").permutation(len(bank))[:SAMPLE])
-        adjoints = base.few_adjoints(directions, bank[draw], lambda done: None)
+        adjoints = Adjoints.at_few_steps(base, directions, bank[draw])
         response = SentenceResponse.of(adjoints, directions, bank, name)
         if f"{name}.weight" not in base.end:
             response = response.in_units_of(_errors(response, trainer, knowledge.net, known, prior[:SAMPLE]))

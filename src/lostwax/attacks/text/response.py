@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from lostwax.games import Records
-from lostwax.trainers.derivatives import quiet
-from lostwax.trainers.linear_response import Adjoints, flat
+from lostwax.trainers.descent import quiet
+from lostwax.trainers.responses import Adjoints
+from lostwax.trainers.stacked import flat
 
 AT_A_TIME = 256  # sentences
 
@@ -37,7 +38,7 @@ class SentenceResponse:
         scale = found.std(0).clamp_min(torch.finfo(found.dtype).tiny)
         net = adjoints.base.net
         name = f"{table}.weight"
-        rows = adjoints.base.kept[0].params[name][0] if name in adjoints.base.end else net.constants[name]
+        rows = adjoints.base.states[0].params[name][0] if name in adjoints.base.end else net.constants[name]
         return cls(adjoints, directions, scale, bank, found / scale, table, rows)
 
     def in_units_of(self, unit: Tensor) -> SentenceResponse:

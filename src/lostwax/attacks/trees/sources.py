@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lostwax.attacks.trees.attack import TreeConstraints
 from lostwax.attacks.trees.paths import descend
-from lostwax.games import Fitted, Kind, Note
+from lostwax.games import Fitted, Note, Topic
 from lostwax.games.trees import LEAF, Floats, Forest, Ints, Tree
 from lostwax.numerals import percent
 
@@ -42,7 +42,7 @@ class ExactCells(NamedTuple):
             cure = f"larger leaves (such as min_samples_leaf={FEW_ROWS}; min_child_weight in XGBoost)"
         share = percent(max(by_leaves, by_bins))
         text = f"{share} of the cells that {name} gives exactly come from {where}: {cure} reveal fewer of them."
-        return Note(text, Kind.EXACT_CELLS, name, cure=text)
+        return Note(text, Topic.EXACT_CELLS, name, cure=text)
 
 
 def exact_cells(fitted: Fitted, games: Tensor) -> ExactCells:
