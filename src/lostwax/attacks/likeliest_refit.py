@@ -10,8 +10,8 @@ from torch import Tensor
 
 from lostwax.fields import at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Reconstructor, Records, Release
-from lostwax.games.informed import InOrder
-from lostwax.games.running import accepted
+from lostwax.games.protocols import accepted
+from lostwax.games.threats import InOrder
 from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
 from lostwax.learning.costs import Cost, Rate
 from lostwax.progress import progress

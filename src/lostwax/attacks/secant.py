@@ -12,7 +12,7 @@ from lostwax.attacks.kernel_ridge import KernelRidge
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Attack, AttackFacts, Cohort, Guess, Hints, Knowledge, Noted, Reconstructor, Records, Release
 from lostwax.games.facts import notes_of
-from lostwax.games.running import objection_to
+from lostwax.games.protocols import objection_to
 from lostwax.learning.coordinates import Coordinates, as_records, flat
 from lostwax.learning.costs import Cost, Rate, predicted
 from lostwax.progress import counted
