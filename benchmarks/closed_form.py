@@ -29,7 +29,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 
 import lostwax as lw
-from lostwax.adapters.sklearn import read
+from lostwax.adapters.sklearn import released
 from lostwax.attacks import ClosedForm
 from lostwax.trainers.optimum import polish
 from lostwax_dev.results import Row, write_rows
@@ -74,8 +74,8 @@ def measure(name, model, X, y):
     audit = lw.audit(clone(model).fit(X, y), (X, y))
     label = f"{name}, {type(model).__name__}"
     key = label.replace(", ", ".").replace(" ", "_")
-    best, released = audit.findings[-1], audit.findings[0]
-    fitted = read(clone(model).fit(X, y), (X, y))
+    best, as_released = audit.findings[-1], audit.findings[0]
+    fitted = released(clone(model).fit(X, y), (X, y)).equation
     if fitted.model is not None:
         fitted = replace(fitted, model=polish(fitted.model, fitted.table, fitted.weight).model)
     share = float(best.rebuilt.mean())
@@ -92,7 +92,7 @@ def measure(name, model, X, y):
         Row(
             f"{key}.released",
             f"{label}: share within 0.05 SD with the default solver",
-            float(released.rebuilt.mean()),
+            float(as_released.rebuilt.mean()),
         ),
     ]
     for verdict in ("solver-limited", "information-limited"):
@@ -100,7 +100,7 @@ def measure(name, model, X, y):
     print(
         f"{label:34s} optimum: {100 * share:6.2f} % rebuilt, median {median:.1e} SD, worst {worst:.1e} SD,"
         f" {milliseconds:.4f} ms per record"
-        f" | default solver: {100 * released.rebuilt.mean():6.2f} % rebuilt, {100 * shares['solver-limited']:.1f} %"
+        f" | default solver: {100 * as_released.rebuilt.mean():6.2f} % rebuilt, {100 * shares['solver-limited']:.1f} %"
         f" solver-limited, {100 * shares['information-limited']:.1f} % information-limited"
     )
     return rows
@@ -135,7 +135,7 @@ def compare(python):
         X, y = standardised(CLASSIFIED[name])
         for model in (GaussianNB(), LogisticRegression(solver="newton-cg", tol=1e-12, max_iter=1_000)):
             model.fit(X, y)
-            fitted = read(model, (X, y))
+            fitted = released(model, (X, y)).equation
             for record in records:
                 times = []
                 for _ in range(21):

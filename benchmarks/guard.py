@@ -41,7 +41,7 @@ from torch import nn
 import lostwax as lw
 from bounds import by_accounting
 from lostwax import demo
-from lostwax.adapters.sklearn import read, released
+from lostwax.adapters.sklearn import released
 from lostwax.attacks import ClosedForm
 from lostwax.attacks.trees import revealed_by_trees
 from lostwax.bounds.random_batches import subsampled
@@ -150,7 +150,7 @@ def closed_form(device):
     X, y = load_digits(return_X_y=True)
     X = X / 16
     model = LogisticRegression(max_iter=1_000).fit(X, y)
-    fitted = read(model, (X, y))
+    fitted = released(model, (X, y)).equation
     games = torch.arange(len(fitted.table))
     return Contest(
         Work(lambda: ClosedForm().leave_one_out(fitted, games), len(games)),

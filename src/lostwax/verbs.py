@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from inspect import signature
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, overload
 
 from lostwax.exits import exits_refused
 from lostwax.fields import shown
 from lostwax.progress import counted, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from torch import nn
@@ -25,16 +25,24 @@ if TYPE_CHECKING:
 
 
 P = ParamSpec("P")
-R = TypeVar("R")
 SEED_BITS = 128
 MAX_THRESHOLD = 1_000_000  # standard deviations; squares of much larger ones overflow
 
 
-def _one_argument_of_data(verb: Callable[P, R]) -> Callable[P, R]:
-    """Raise a helpful TypeError when called like `fit(X, y)`."""
+class _BySeed(Protocol[P]):
+    """A verb that takes one seed, and gives `Audits` for several."""
+
+    @overload
+    def __call__(self, *positional: P.args, **named: P.kwargs) -> Audit: ...
+    @overload
+    def __call__(self, model: Any, data: Any = None, *, seed: Sequence[int], **others: Any) -> Audits: ...
+
+
+def _by_seed(verb: Callable[P, Audit]) -> _BySeed[P]:
+    """The verb once for each seed; with a helpful TypeError when it is called like `fit(X, y)`."""
 
     @wraps(verb)
-    def called(*positional: P.args, **named: P.kwargs) -> R:
+    def called(*positional: Any, **named: Any) -> Any:
         if len(positional) > 2 or {"X", "y"} & set(named):
             raise TypeError(
                 "audit: pass the data as one argument, lw.audit(model, (X, y)), and settings by name: games=100."
@@ -44,21 +52,28 @@ def _one_argument_of_data(verb: Callable[P, R]) -> Callable[P, R]:
                 "audit: there is no argument device. Computation follows the records: pass known, prior and secrets as "
                 "records.to('cuda'). Attacks that learn take their own device: lw.RecoNN(device='cuda')."
             )
-        for name in named.keys() - inspect.signature(verb).parameters.keys():
-            raise TypeError(f"audit: there is no argument {name}.{_alike(name, inspect.signature(verb).parameters)}")
+        arguments = signature(verb).parameters
+        for name in named.keys() - arguments.keys():
+            alike = difflib.get_close_matches(name, arguments, n=1)
+            cure = f"Did you mean {alike[0]}?" if alike else f"Its arguments are: {', '.join(arguments)}."
+            raise TypeError(f"audit: there is no argument {name}. {cure}")
+        seeds = named.get("seed", 0)
         with progress("audit"), exits_refused("audit: user code"):
-            return verb(*positional, **named)
+            if not isinstance(seeds, list | tuple | range):
+                return verb(*positional, **named)
+            from lostwax.audits import Audits
+
+            if any(isinstance(seed, bool) or not isinstance(seed, int) for seed in seeds):
+                raise TypeError(f"audit: expected seed to be a whole number, or a list of them, got {shown(seeds)}.")
+            if len(set(seeds)) < len(seeds) or not seeds:
+                raise ValueError(f"audit: expected different seeds, one or more, got {shown(seeds)}.")
+            every = counted(seeds, "seeds", len(seeds))
+            return Audits({f"seed {seed}": called(*positional, **{**named, "seed": seed}) for seed in every})
 
     return called
 
 
-def _alike(name: str, known: Iterable[str]) -> str:
-    """The question whether a similar name was meant; all of them if none is similar."""
-    found = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {found[0]}?" if found else f" Its arguments are: {', '.join(known)}."
-
-
-@overload
+@_by_seed
 def audit(
     model: Any,
     data: Any = None,
@@ -75,43 +90,7 @@ def audit(
     threshold: float = 0.05,
     metrics: Sequence[Metric] = (),
     max_minutes: float | None = None,
-) -> Audit: ...
-@overload
-def audit(
-    model: Any,
-    data: Any = None,
-    *,
-    games: int | None = None,
-    seed: Sequence[int],
-    sample_weight: Any = None,
-    trainer: Trainer | None = None,
-    threat: Threat | None = None,
-    attack: Attack | Sequence[Attack] | None = None,
-    access: Access | None = None,
-    prior: Records | None = None,
-    secrets: Records | None = None,
-    threshold: float = 0.05,
-    metrics: Sequence[Metric] = (),
-    max_minutes: float | None = None,
-) -> Audits: ...
-@_one_argument_of_data
-def audit(
-    model: Any,
-    data: Any = None,
-    *,
-    games: int | None = None,
-    seed: int | Sequence[int] = 0,
-    sample_weight: Any = None,
-    trainer: Trainer | None = None,
-    threat: Threat | None = None,
-    attack: Attack | Sequence[Attack] | None = None,
-    access: Access | None = None,
-    prior: Records | None = None,
-    secrets: Records | None = None,
-    threshold: float = 0.05,
-    metrics: Sequence[Metric] = (),
-    max_minutes: float | None = None,
-) -> Audit | Audits:
+) -> Audit:
     """Can training records be rebuilt from this model?
 
     There are two kinds of audit. *This model*: pass the fitted model and the table it was fitted on; an adversary who
@@ -157,16 +136,14 @@ def audit(
         raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")
     if not 0 < threshold <= MAX_THRESHOLD:
         raise ValueError(f"audit: expected 0 < threshold <= {MAX_THRESHOLD:,}, got {shown(threshold)}.")
-    if isinstance(seed, list | tuple | range):
-        every: dict[str, Any] = {"games": games, "sample_weight": sample_weight, "trainer": trainer, "threat": threat}
-        every |= {"attack": attack, "access": access, "prior": prior, "secrets": secrets, "threshold": threshold}
-        return _by_seeds(model, data, seed, {**every, "metrics": metrics, "max_minutes": max_minutes})
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"audit: expected seed to be a whole number, or a list of them, got {shown(seed)}.")
     if seed.bit_length() > SEED_BITS:
         raise ValueError(f"audit: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
     from lostwax import audits
+    from lostwax.access import Weights
     from lostwax.adapters.checkpoint import unwrapped
+    from lostwax.games import Knowledge
 
     settings = audits.Settings(games, seed, threshold, max_minutes)
     if data is not None:
@@ -194,29 +171,9 @@ def audit(
     if len(secrets):  # an empty set is refused later
         audits.check_games(games, len(secrets), "one secret per game")
     audits.check_minutes(max_minutes, attack)
-    return audits.audit_procedure(
-        model,
-        settings,
-        trainer=trainer,
-        threat=threat,
-        attacks=several or (() if attack is None else (attack,)),
-        prior=prior,
-        secrets=secrets,
-        access=access,
-        metrics=tuple(metrics),
-    )
-
-
-def _by_seeds(model: Any, data: Any, seeds: Sequence[int], arguments: dict[str, Any]) -> Audits:
-    """One audit for each seed."""
-    from lostwax.audits import Audits
-
-    if any(isinstance(one, bool) or not isinstance(one, int) for one in seeds):
-        raise TypeError(f"audit: expected seed to be a whole number, or a list of them, got {shown(seeds)}.")
-    if len(set(seeds)) < len(seeds) or not seeds:
-        raise ValueError(f"audit: expected different seeds, one or more, got {shown(seeds)}.")
-    every = counted(seeds, "seeds", len(seeds))
-    return Audits({f"seed {one}": audit(model, data, **arguments, seed=one) for one in every})
+    knowledge = Knowledge(model, trainer, threat, access or Weights(), prior)
+    named = several or (() if attack is None else (attack,))
+    return audits.audit_procedure(knowledge, secrets, settings, attacks=named, metrics=tuple(metrics))
 
 
 def simulate(

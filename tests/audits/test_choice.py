@@ -15,8 +15,7 @@ from lostwax.access import Weights
 from lostwax.attacks import NearestCandidate
 from lostwax.audits import choice
 from lostwax.audits.choice import all_attacks, try_all
-from lostwax.audits.judging import Answer
-from lostwax.audits.play import Played
+from lostwax.audits.play import Answer, Played
 from lostwax.clock import Clock
 from lostwax.games import Guess, Knowledge, Records, Release
 from lostwax.learning.costs import Rate

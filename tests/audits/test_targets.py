@@ -21,8 +21,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 import lostwax as lw
 from lostwax.audits.conclusion import LEVEL
 from lostwax.audits.decision import decide
-from lostwax.audits.judging import Answer, LeaveOneOut
-from lostwax.audits.play import filled, judged
+from lostwax.audits.play import Answer, LeaveOneOut, filled, judged
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Guess, Records
 from lostwax.grades import Grade

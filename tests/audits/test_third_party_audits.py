@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.audits.judging import one_by_one
+from lostwax.audits.play import one_by_one
 from lostwax.games import Guess, Records, Release, TrainerFacts
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(60, 60, 40, seed=0)

@@ -10,7 +10,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRe
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from lostwax.adapters.sklearn import read
+from equations import read
 from lostwax.games import Records
 from lostwax.trainers import optimum as newton_polish
 from lostwax.trainers.optimum import polish

@@ -147,8 +147,8 @@ def look(kind: type, settings: Mapping[str, Any] | None = None) -> Supported | N
 
 def _given(release: ReleasedTable) -> Gives:
     """The most that any part gives."""
-    facts = [release.plain] if release.plain is not None else [part.fitted for part in release.parts]
-    exact = [release.plain] if release.plain is not None else [part.fitted for part in release.parts if _exact(part)]
+    facts = [part.fitted for part in release.parts]
+    exact = [part.fitted for part in release.parts if _exact(part)]
     models = [one.model for one in facts if one.model is not None]
     stored = [rows.x for one in exact for rows in one.stored]
     whole = max((len(rows) for rows in stored if rows.shape[1] == release.table.x.shape[1]), default=0)

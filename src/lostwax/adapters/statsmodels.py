@@ -17,20 +17,9 @@ from torch import Tensor
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import KindNotReadError
 from lostwax.adapters.sklearn.same_data import check_empty_columns, of_this_table
-from lostwax.games import (
-    Cells,
-    Columns,
-    Fitted,
-    Kept,
-    Loss,
-    Noted,
-    Part,
-    Records,
-    ReleasedTable,
-    Stationary,
-    Stored,
-)
+from lostwax.games import Columns, Fitted, Loss, Noted, Part, Records, ReleasedTable, Stationary, Stored
 from lostwax.games.facts import loss_facts
+from lostwax.games.fitted import as_cells
 from lostwax.games.notes import stored_rows
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, ProbitLoss, SquaredError, Tweedie
 
@@ -78,7 +67,7 @@ def released(results: Any, data: Any, sample_weight: Any = None) -> ReleasedTabl
         table=fitted.table,
         weight=fitted.weight,
         columns=Columns(fitted.columns, ((),) * fitted.table.x.shape[1]),
-        parts=(Part(fitted, _unchanged),),
+        parts=(Part(fitted, as_cells),),
         classes=fitted.classes,
         notes=fitted.notes,
         unread=fitted.unread,
@@ -265,8 +254,3 @@ def _stored(results: Any, design: _Design) -> tuple[tuple[Stored, ...], tuple[No
             y = torch.from_numpy(values.astype(np.float64)) if numbers else None
             return (Stored(source, x, y),), tuple(notes)
     return (), tuple(notes)
-
-
-def _unchanged(rows: Tensor) -> Cells:
-    """Rows as they are; NaN: not known."""
-    return Cells(rows.numpy(), np.where(rows.isnan(), Kept.LOST, Kept.EXACT).astype(np.uint8))

@@ -23,7 +23,7 @@ from lostwax.seeds import generator
 FIRST_ROWS = 1_000  # of a table, which mostly show that its rows differ
 
 
-class Kind(NamedTuple):
+class ArgumentKind(NamedTuple):
     """What an argument must be able to do, and what such a thing is called."""
 
     methods: tuple[str, ...]
@@ -32,11 +32,11 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "trainer": Kind(("__call__", "tile_size"), "a trainer, such as lw.GD(lr=0.2, steps=100)"),
-    "threat": Kind(("deal", "hints"), "a threat, such as lw.Informed(known)"),
-    "attack": Kind(("objection", "prepare"), "an attack, such as lw.RecoNN()"),
-    "access": Kind(("__call__",), "an access, such as lw.access.Weights()", 2),
-    "engine": Kind(("__call__", "parts"), "an engine, such as lw.shadows.Local()"),
+    "trainer": ArgumentKind(("__call__", "tile_size"), "a trainer, such as lw.GD(lr=0.2, steps=100)"),
+    "threat": ArgumentKind(("deal", "hints"), "a threat, such as lw.Informed(known)"),
+    "attack": ArgumentKind(("objection", "prepare"), "an attack, such as lw.RecoNN()"),
+    "access": ArgumentKind(("__call__",), "an access, such as lw.access.Weights()", 2),
+    "engine": ArgumentKind(("__call__", "parts"), "an engine, such as lw.shadows.Local()"),
 }
 OPTIONAL = ("attack", "access", "engine")
 
@@ -69,11 +69,10 @@ def check_attacks(several: Sequence[Any]) -> None:
 
 def check_kind(verb: str, name: str, value: Any) -> None:
     """Raise if the argument of this name cannot do what is asked of it."""
-    if _is_one(value, KINDS[name]):
-        return
-    cure = ""
-    kind = value if inspect.isclass(value) else type(value)
+    cure, kind = "", value if inspect.isclass(value) else type(value)
     lacking = [each for each in KINDS[name].methods if not callable(getattr(value, each, None))]
+    if not lacking and not isinstance(value, type | nn.Module) and _can_be_called(value, KINDS[name].arguments):
+        return
     if 0 < len(lacking) < len(KINDS[name].methods) and not inspect.isclass(value):
         cure = f" It has no {' and no '.join(lacking)}: see docs/extending.md."
     if name == "trainer" and inspect.isfunction(value):
@@ -89,13 +88,11 @@ def check_kind(verb: str, name: str, value: Any) -> None:
     raise TypeError(f"{verb}: expected {name} to be {KINDS[name].example}, got {_named(value)}.{cure}")
 
 
-def _is_one(value: Any, kind: Kind) -> bool:
-    """Can it do what is asked of it? A class and a net cannot, whatever their methods."""
-    if isinstance(value, type | nn.Module) or not all(callable(getattr(value, each, None)) for each in kind.methods):
-        return False
+def _can_be_called(value: Any, arguments: int | None) -> bool:
+    """With this many arguments, if any are asked for."""
     try:
-        if kind.arguments is not None:
-            inspect.signature(value).bind(*[None] * kind.arguments)
+        if arguments is not None:
+            inspect.signature(value).bind(*[None] * arguments)
     except TypeError:
         return False
     except ValueError:  # written in C: its arguments are not known
@@ -290,7 +287,9 @@ def widened(prior: Records, secrets: Records) -> Support:
     Attacks take a number that never varies in the prior for known, pixels for bounded by its range, and classes for
     those that it holds. An adversary that tried other values would find them, so such an attack proves nothing.
     """
-    classes = _missing(prior, secrets)
+    classes: list[int] = []
+    if not secrets.y.is_floating_point():
+        classes = sorted(set(torch.unique(secrets.y).tolist()) - set(torch.unique(prior.y).tolist()))
     if prior.features is not None:  # records that go through a backbone cannot be made up
         named = _listed(torch.tensor(classes))
         cannot = f"The prior has no record of class {named}: such secrets cannot be guessed."
@@ -298,8 +297,11 @@ def widened(prior: Records, secrets: Records) -> Support:
     x, theirs = prior.x.flatten(1), secrets.x.flatten(1).to(prior.x)
     low, high = x.amin(0), x.amax(0)  # (d,)
     lowest, highest = theirs.amin(0), theirs.amax(0)
-    still = (low == high) & ((lowest < low) | (highest > high))
-    outside = still | _out_of_range(x, lowest, highest)
+    outside = (low == high) & ((lowest < low) | (highest > high))
+    for floor in (0.0, -1.0):  # where the prior lies in [0, 1] or [-1, 1], and so bounds an attack
+        if float(x.min()) >= floor and float(x.max()) <= 1:
+            outside |= (lowest < floor) | (highest > 1)
+            break
     parts, notes = [prior], []
     if outside.any():
         affected = int(((theirs < low) | (theirs > high))[:, outside].any(1).sum())
@@ -323,20 +325,6 @@ def widened(prior: Records, secrets: Records) -> Support:
     added = sum(map(len, parts)) - len(prior)
     notes.append(f"The adversary may try them: {added} synthetic records that show them were added to its prior.")
     return Support(Records.together(parts), (" ".join(notes),))
-
-
-def _out_of_range(x: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
-    """(d,) where the prior lies in [0, 1] or [-1, 1], and so bounds an attack, and secrets do not."""
-    for floor in (0.0, -1.0):
-        if float(x.min()) >= floor and float(x.max()) <= 1:
-            return (lowest < floor) | (highest > 1)
-    return torch.zeros_like(lowest, dtype=torch.bool)
-
-
-def _missing(prior: Records, secrets: Records) -> list[int]:
-    if secrets.y.is_floating_point():
-        return []
-    return sorted(set(torch.unique(secrets.y).tolist()) - set(torch.unique(prior.y).tolist()))
 
 
 def _some(prior: Records) -> Records:

@@ -108,18 +108,14 @@ def targets_without_model(table: Records, features: Tensor, games: Tensor, neare
 
     The most frequent target, that of the `nearest` other row (g,), and those of ridge regressions on `features` (n, D).
     """
-    return [_most_frequent(table.y, games), table.y[nearest], *_by_ridge(table.y, features, games)]
-
-
-def _most_frequent(y: Tensor, games: Tensor) -> Tensor:
-    """(g, ...) each target's most frequent value in all rows except the game's own."""
-    columns = []
-    for column in y.reshape(len(y), -1).unbind(1):
+    columns = []  # the most frequent value of each target in all rows except the game's own
+    for column in table.y.reshape(len(table), -1).unbind(1):
         values, place, number = torch.unique(column, return_inverse=True, return_counts=True)
         often, which = number.topk(min(2, len(values)))
         own_is_first = (place[games] == which[0]) & (often[0] - 1 < often[-1])
         columns.append(values[torch.where(own_is_first, which[-1], which[0])])
-    return torch.stack(columns, 1).reshape(len(games), *y.shape[1:])
+    frequent = torch.stack(columns, 1).reshape(len(games), *table.y.shape[1:])
+    return [frequent, table.y[nearest], *_by_ridge(table.y, features, games)]
 
 
 def _by_ridge(y: Tensor, features: Tensor, games: Tensor) -> list[Tensor]:

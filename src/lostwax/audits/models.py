@@ -19,14 +19,14 @@ from lostwax.adapters.checkpoint import unwrapped
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
 from lostwax.adapters.net_contents import released_state
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
+from lostwax.adapters.sklearn.untold import untold
 from lostwax.adapters.slips import check_data
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
-from lostwax.audits.fitted import LARGE, SAMPLED_GAMES
 from lostwax.audits.play import Settings
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
-from lostwax.audits.tables import audit_table
+from lostwax.audits.tables import LARGE, SAMPLED_GAMES, audit_table
 from lostwax.audits.whole_tables import audit_whole_table
 from lostwax.clock import Clock, in_words
 from lostwax.games import Access, Fitted, Note, Records, ReleasedTable
@@ -126,16 +126,22 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
     with progress("reading the model"):
         if isinstance(model, str | PathLike):
             release = released_computation(model, data, sample_weight)
-        elif is_booster(model):
+        elif not hasattr(model, "get_params") and is_booster(model):
             release = released_booster(model, data, sample_weight)
-        elif statsmodels.is_statsmodels(model):
+        elif not hasattr(model, "get_params") and statsmodels.is_statsmodels(model):
             release = statsmodels.released(model, data, sample_weight)
         else:
             release = sklearn.released(model, data, sample_weight, games=settings.games, seed=settings.seed)
+        release = with_untold(release)
+        if release.public and not (release.unread or release.parts):
+            name = type(model).__name__
+            raise ValueError(
+                f"audit: nothing in this {name} was fitted on this table. Pass the rows that it was fitted on."
+            )
     population = len(release.table) if release.sample is None else release.sample.population
     check_games(settings.games, population, "the rows of the table")
     read = None
-    if (release.was_read or release.public) and access is None:
+    if (release.parts or release.public) and access is None:
         read = _audit_rows(release, settings, _shape(data), clock)
         # parts that were fitted on other rows would be fitted on these; targets that are read say nothing of the rows
         serious = read.grade.severe and not read.conclusion.line.by_target
@@ -175,6 +181,18 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
     if read is not None:
         refitted = worse_of(read, refitted, release.unread)
     return refitted if access is not None else _with_held(refitted, release)
+
+
+def with_untold(release: ReleasedTable) -> ReleasedTable:
+    """The release with what its transformers keep of rows that nothing was read of among the `unread`."""
+    sentences = (untold(*step) for step in release.transformers)
+    unread = [*release.unread, *filter(None, sentences)]
+    if unread and release.public:
+        unread.append(
+            f"The model was not refitted either: {release.public[0]} was fitted on other rows, and would be fitted on "
+            "these. Pass the model after it, with X as it sees it."
+        )
+    return replace(release, unread=tuple(dict.fromkeys(unread)))
 
 
 def worse_of(read: Audit, refitted: Audit, unread: tuple[str, ...]) -> Audit:

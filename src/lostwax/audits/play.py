@@ -1,19 +1,42 @@
-"""One way through an audit: games are played by an attack, its answer is judged, and the findings fill an `Audit`."""
+"""One way through an audit: games are played by an attack, its answer is judged, and the findings fill an `Audit`.
+
+Guesses are paired with secrets, and scored beside baselines, nulls and luck.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from lostwax.attacks.closed_form.stored import row_keys
+from lostwax.audits import given
 from lostwax.audits.audit import Audit, Finding
-from lostwax.audits.judging import Answer, Judging
-from lostwax.games import Attack, Noted, Records
+from lostwax.audits.cells import TargetRead
+from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapped, some_records
+from lostwax.audits.neurons import NeuronShares
+from lostwax.audits.scoring import Scoring, targets_right
+from lostwax.games import Attack, Guess, Hints, Noted, Records
 from lostwax.games.facts import attack_name
+from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
 from lostwax.games.notes import as_notes
+from lostwax.metrics import NearestKnown, Null
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint, machine, versions
+from lostwax.seeds import generator
+
+BLIND, ORACLE = "blind guess (mean of the prior)", "nearest prior or known record"
+BLIND_OF_CLASS, FROM_LABEL = "blind guess (mean of its class)", "blind guess (predicted from the label)"
+FROM_PARTS = "predicted from the given numbers"
+MOST_SWAPPED = 60  # games that are attacked once more, with another game's release
+
+Errors = Mapping[str, NDArray[np.float64]]  # metric -> (games,)
 
 
 class Settings(NamedTuple):
@@ -23,6 +46,55 @@ class Settings(NamedTuple):
     seed: int = 0
     threshold: float = 0.05
     max_minutes: float | None = None
+
+
+class Answer(NamedTuple):
+    """One attack's answer to all games."""
+
+    attack: object  # an attack, or a method of whole tables
+    guess: Guess
+    seconds: float  # of guessing; preparing is not counted
+    neurons: NeuronShares | None = None
+    untrained: Guess | None = None  # its answer to Gaussian weights, where the judge asks for that null
+    swapped: Guess | None = None  # its answer to other games' releases, where more is given than a class
+    notes: tuple[Noted, ...] = ()  # what the prepared attack says about itself
+
+    @property
+    def name(self) -> str:
+        """What the attack is called."""
+        return attack_name(self.attack)
+
+
+def check_shape(judge: Judge, answer: Answer, secrets: Records) -> None:
+    """Refuse an answer that the judge cannot pair with the secrets."""
+    if (wrong := judge.check(answer.guess, secrets)) is not None:
+        raise ValueError(f"audit: {answer.name} gave an answer of the wrong shape: {wrong}.")
+
+
+class Judging(Protocol):
+    """Games of one kind: their secrets, and how answers to them are judged."""
+
+    @property
+    def scoring(self) -> Scoring:
+        """How a guess is scored."""
+
+    def check(self, answer: Answer) -> None:
+        """Refuse an answer of the wrong shape."""
+
+    def truth(self, answer: Answer) -> Records:
+        """(n, ...) the secret that each scored guess is compared with."""
+
+    def finding(self, answer: Answer) -> Finding:
+        """One attack's guesses, scored."""
+
+    def groups(self, each: int) -> NDArray[np.int64] | None:
+        """(games,) equal numbers for games that are not independent; None: all are."""
+
+    def baselines(self, truth: Records) -> dict[str, Errors]:
+        """Errors of guesses that need no release, by name, the oracle last."""
+
+    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
+        """How near other records come, where this is measured."""
 
 
 class Played(NamedTuple):
@@ -59,11 +131,8 @@ def judged(judging: Judging, answer: Answer) -> Played:
 
 def of_table(table: Records) -> dict[str, Any]:
     """The provenance of an audit of a fitted table."""
-    return {
-        "data": fingerprint(table.x, table.y.double()),
-        "rows": len(table),
-        "features": table.x.shape[1],
-    }
+    data = fingerprint(table.x, table.y.double())
+    return {"data": data, "rows": len(table), "features": table.x.shape[1]}
 
 
 def filled(
@@ -102,4 +171,294 @@ def filled(
         provenance={"versions": versions(), "machine": machine(), "seed": seed, **provenance},
         notes=as_notes(notes),
         **more,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """Games that were dealt: one release each, and an adversary with a prior."""
+
+    secrets: Records  # (m, k, ...)
+    pool: Records  # (n, ...) all records that the adversary has
+    prior: Records
+    hints: Hints | None
+    scoring: Scoring
+    judge: Judge
+    independent: bool = False  # the secret of each game was drawn whatever those of others are
+
+    def check(self, answer: Answer) -> None:
+        """Refuse an answer of the wrong shape, or one that is none of the candidates."""
+        check_shape(self.judge, answer, self.secrets)
+        if self.hints is not None and self.hints.candidates is not None:
+            x = answer.guess.records.x  # (m, 1, ...)
+            named = (self.hints.candidates.x.to(x) == x).flatten(2).all(2).any(1)
+            if not named.all():
+                raise ValueError(
+                    f"audit: {answer.name} answered {int((~named).sum())} of {len(named)} games with a record that is "
+                    f"none of the candidates. Use lw.attacks.NearestCandidate({answer.name}(...))."
+                )
+
+    def pairs(self, guess: Guess) -> Pairs:
+        """Which guess is compared with which secret."""
+        return self.judge.pairs(guess.records, self.secrets)
+
+    def truth(self, answer: Answer) -> Records:
+        """(n, ...) the secret that each scored guess is compared with."""
+        return chosen(self.secrets, self.pairs(answer.guess).secret)
+
+    def finding(self, answer: Answer) -> Finding:
+        """One attack's guesses, scored."""
+        pairs = self.pairs(answer.guess)
+        found = self.scoring.finding(
+            answer.name,
+            one_by_one(answer.guess, pairs.guess),
+            chosen(self.secrets, pairs.secret),
+            labels=self.prior.y,
+            seconds=answer.seconds,
+            neurons=answer.neurons,
+        )
+        if given.chance(self.hints) is not None:  # chance is known among candidates
+            return found
+        return replace(found, null_errors=self._nulls(answer), luck=self._luck(answer))
+
+    def groups(self, each: int) -> NDArray[np.int64]:
+        """(games,) equal numbers for guesses from one release, and for games with the same secrets."""
+        games = torch.arange(len(self.secrets)) if self.independent else distinct_games(self.secrets)
+        return games.repeat_interleave(each).numpy()
+
+    def baselines(self, truth: Records) -> dict[str, Errors]:
+        """Errors of guesses for secrets that need no release, by name, the oracle last; each knows what is given."""
+        return {name: self.scoring.errors(guess, truth.x) for name, guess in self.blind(truth).items()}
+
+    def blind(self, truth: Records) -> dict[str, Tensor]:
+        """The guesses behind `baselines`, (n, ...) each."""
+        if (likeliest := given.likeliest_candidate(self.hints)) is not None:
+            return {"likeliest candidate": likeliest}  # it has the secret before it: the nearest record is no measure
+        if self._labels is None:
+            guesses = {BLIND: self.prior.x.double().cpu().mean(0).expand_as(truth.x)}
+        elif truth.y.is_floating_point():
+            guesses = {FROM_LABEL: given.predicted_from_label(self.prior, truth)}
+        else:
+            guesses = {BLIND_OF_CLASS: given.class_means(self.prior, truth.y)}
+        if (unknown := given.unknown(self.hints)) is not None:
+            guesses[FROM_PARTS] = given.predicted_from_parts(truth.x, self.prior.x.cpu(), unknown)
+        nearest = self.scoring.oracle(truth.x, self._pool).nearest
+        return {**guesses, ORACLE: self._pool[torch.from_numpy(nearest)]}
+
+    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
+        """How near other records come; nothing among candidates."""
+        return {} if given.chance(self.hints) is not None else self.scoring.oracle(truth.x, self._pool).percentiles
+
+    @cached_property
+    def _pool(self) -> Tensor:
+        return self.pool.x.double().cpu()
+
+    @property
+    def _labels(self) -> Tensor | None:
+        """(m, k) where they are given."""
+        return None if self.hints is None else self.hints.labels
+
+    def _nulls(self, answer: Answer) -> dict[Null, NDArray[np.float64]]:
+        """The headline error of guesses that can owe nothing to the release, by null: one per guess.
+
+        One other game per guess, not all of them: scores that share a guess or a secret would pass for more evidence
+        than they are.
+        """
+        errors = {}
+        if answer.untrained is not None:
+            errors[Null.GAUSSIAN_WEIGHTS] = self._errors(answer.untrained.records, self.secrets)
+        if answer.swapped is not None:  # a guess is close to its own secret by what is given
+            return errors
+        others = other_games(self.secrets, self._labels)
+        games = (others >= 0).nonzero().flatten()
+        if len(games) < 2 or (answer.untrained is not None and len(games) < len(others)):
+            return errors
+        guesses = answer.guess.records[games.to(answer.guess.records.x.device)]
+        secrets = self.secrets[others[games].to(self.secrets.x.device)]
+        return errors | {Null.OTHER_SECRETS: self._errors(guesses, secrets)}
+
+    def _errors(self, guesses: Records, secrets: Records) -> NDArray[np.float64]:
+        pairs = self.judge.pairs(guesses, secrets)
+        return self.scoring.scores(chosen(guesses, pairs.guess).x, chosen(secrets, pairs.secret).x).headline
+
+    def _luck(self, answer: Answer) -> Luck | None:
+        def without(games: Tensor) -> list[Scores]:
+            some = self.secrets[games.to(self.secrets.x.device)]
+            every = chosen(some, torch.arange(some.x.shape[1]).expand(len(games), -1))
+            return [self.scoring.scores(guess, every.x) for guess in self.blind(every).values()]
+
+        rules = Rules(self.judge, self.scoring.scores, without, self.scoring.threshold)
+        if answer.swapped is None:
+            return luck(rules, answer.guess.records, self.secrets, pool=self.pool, given=self._labels)
+        games = swapped_games(self.secrets)[0]
+        guesses, secrets = (one[games.to(one.x.device)] for one in (answer.guess.records, self.secrets))
+        return luck_of_swapped(rules, guesses, answer.swapped.records, secrets, games)
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """Games about one training set: in each the adversary knows all rows but one."""
+
+    table: Records  # (n, ...)
+    rows: Tensor  # (m,) the missing row of each game
+    scoring: Scoring
+    blind: Tensor  # (m, ...) mean of the known rows
+    line: str = "as released"
+    noun: str = "row"
+    label_given: bool = False
+    labels_attacked: bool = True
+    labels_known: Tensor | None = None  # (m,) or (m, targets) those that are more than a blind guess; None: all
+    labels_certain: Tensor | None = None  # (m,) or (m, targets) those that follow from the release; None: none
+    more: Mapping[str, object] = field(default_factory=dict)  # other fields of the finding
+    beside: LeaveOneOut | None = None  # another line of the same games, which has the same secrets and baselines
+
+    @cached_property
+    def secrets(self) -> Records:
+        """(m, ...) the missing rows."""
+        if self.beside is not None:
+            return self.beside.secrets
+        return Records(self.table.x[self.rows], self.table.y[self.rows])
+
+    def check(self, answer: Answer) -> None:
+        """Refuse an answer of the wrong shape."""
+        judge = NearestAlternative(lambda guess, truth: self.scoring.scores(guess, truth).criterion)
+        check_shape(judge, answer, Records(self.secrets.x.unsqueeze(1), self.secrets.y.unsqueeze(1)))
+
+    def truth(self, answer: Answer) -> Records:
+        """The missing rows."""
+        return self.secrets
+
+    def groups(self, each: int) -> None:
+        """Every row is a game of its own."""
+
+    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
+        """Not measured."""
+        return {}
+
+    def baselines(self, truth: Records) -> dict[str, Errors]:
+        """The mean of the known rows, and the nearest of them."""
+        return self._baselines
+
+    def finding(self, answer: Answer) -> Finding:
+        """One attack's guesses, scored."""
+        found = self.scoring.finding(
+            self.line,
+            answer.guess,
+            self.secrets,
+            labels=self.table.y,
+            seconds=answer.seconds,
+            luck=self._luck(answer.guess),
+            **self.more,
+        )
+        if self.labels_attacked:
+            return replace(found, target=self._target(answer.guess))
+        return replace(found, labels_right=np.zeros_like(found.labels_right), label_errors=None)
+
+    def _target(self, guess: Guess) -> TargetRead | None:
+        """The targets that come back; None where they are given, or the same in all rows."""
+        y = self.table.y
+        if self.label_given or bool((y == y[0]).all()):
+            return None
+        read = targets_right(guess.records.y[:, 0].cpu(), self.secrets.y, y)
+        known, certain = (
+            np.full((len(read), 1), default) if labels is None else labels.numpy().reshape(len(read), -1)
+            for labels, default in ((self.labels_known, True), (self.labels_certain, False))
+        )
+        read &= known
+        return TargetRead(read, self._targets_guessed, read & certain, self._different)
+
+    @cached_property
+    def _targets_guessed(self) -> NDArray[np.bool_]:
+        """(m, targets) is the best guess without the model right? The best of several for each target."""
+        if self.beside is not None:
+            return self.beside._targets_guessed
+        nearest = torch.from_numpy(self._nearest.rows)
+        guesses = given.targets_without_model(self.table, self.scoring.features(self.table.x), self.rows, nearest)
+        right = np.stack([targets_right(guess, self.secrets.y, self.table.y) for guess in guesses])  # (guesses, m, t)
+        best = right.sum(1).argmax(0)  # (t,)
+        return np.asarray(np.take_along_axis(right, best[None, None], 0)[0])
+
+    @cached_property
+    def _different(self) -> NDArray[np.bool_]:
+        """(m,) the first game of each record with its target."""
+        if self.beside is not None:
+            return self.beside._different
+        whole = torch.cat([self.secrets.x.flatten(1).double(), self.secrets.y.reshape(len(self.rows), -1).double()], 1)
+        different = np.zeros(len(whole), np.bool_)
+        different[np.unique(row_keys(whole), return_index=True)[1]] = True
+        return different
+
+    @cached_property
+    def _nearest(self) -> NearestKnown:
+        return self.scoring.nearest_known(self.table.x, self.rows)
+
+    @cached_property
+    def _baselines(self) -> dict[str, Errors]:
+        if self.beside is not None:
+            return self.beside._baselines
+        near = self._nearest
+        others = f"nearest known {self.noun}" if near.whole else f"nearest of {near.compared:,} known {self.noun}s"
+        guesses = {"blind guess (mean of the known)": self.blind, others: self.table.x[torch.from_numpy(near.rows)]}
+        return {name: self.scoring.errors(guess, self.secrets.x) for name, guess in guesses.items()}
+
+    def _luck(self, guess: Guess) -> Luck | None:
+        """What guesses reach that are compared with other rows."""
+
+        def without(games: Tensor) -> list[Scores]:
+            rows = games.numpy()
+            names = self.scoring.headline.name, self.scoring.criterion.name
+            return [Scores(*(errors[name][rows] for name in names)) for errors in self._baselines.values()]
+
+        truth, offered = self.secrets, guess.records if guess.alternatives is None else guess.alternatives
+        scoring = self.scoring.viewed()
+        judge = NearestAlternative(lambda guess, truth: scoring.scores(guess, truth).criterion)
+        rules = Rules(judge, scoring.scores, without, scoring.threshold)
+        x = offered.x.double().cpu().reshape(len(truth), -1, *truth.x.shape[1:])  # (games, candidates, ...)
+        secrets = Records(self.scoring.view(truth.x).unsqueeze(1), truth.y.unsqueeze(1))
+        labels = secrets.y if self.label_given and not secrets.y.is_floating_point() else None
+        pool = some_records(self.table.without(truth), 0)
+        viewed = Records(self.scoring.view(pool.x), pool.y)
+        return luck(rules, Records(self.scoring.view(x), offered.y), secrets, pool=viewed, given=labels)
+
+
+def needs_swapped(hints: Hints | None) -> bool:
+    """Is so much given that a guess can be close to its secret by that alone, and few games are given the same?
+
+    Then luck is what the attack makes of another game's release with the same hints.
+    """
+    if hints is None or hints.candidates is not None:  # the chance among candidates is known
+        return False
+    if hints.parts is not None or hints.labels is None:
+        return hints.parts is not None
+    if hints.labels.is_floating_point():
+        return True
+    groups = groups_of(hints.labels, len(hints.labels))
+    return sum(len(group) for group in groups if len(group) >= FEWEST) < len(hints.labels) / 2
+
+
+def swapped_games(secrets: Records) -> tuple[Tensor, Tensor]:
+    """Some games, and for each another with other secrets, (b,) both."""
+    others = other_games(secrets, None)
+    games = (others >= 0).nonzero().flatten()
+    if len(games) > MOST_SWAPPED:  # some at random: the first may be of one kind
+        drawn = generator(0, "swapped").permutation(len(games))[:MOST_SWAPPED]
+        games = games[torch.from_numpy(drawn).sort().values]
+    return games, others[games]
+
+
+def one_by_one(guess: Guess, order: Tensor) -> Guess:
+    """(m, g, ...) -> (m e, 1, ...), the guesses (m, e) of each game one after the other."""
+
+    def each(part: Tensor) -> Tensor:
+        games = torch.arange(len(order), device=part.device).unsqueeze(1)
+        return part[games, order.to(part.device)].flatten(0, 1).unsqueeze(1)
+
+    if guess.records.x.shape[1] == order.shape[1] == 1:
+        return guess
+    return replace(
+        guess,
+        records=Records(each(guess.records.x), each(guess.records.y)),
+        confidence=each(guess.confidence),
+        certified=None if guess.certified is None else each(guess.certified),
+        undetermined=None if guess.undetermined is None else each(guess.undetermined),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lostwax.access import Weights
 from lostwax.adapters.torch import labels_in_net, scan_net
 from lostwax.audits import given
 from lostwax.audits.audit import Audit, Finding
@@ -31,14 +30,22 @@ from lostwax.audits.checks import (
     widened,
 )
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
-from lostwax.audits.judging import Answer, Dealt, needs_swapped, swapped_games
 from lostwax.audits.membership import NOT_MEASURED, Asked, was_in_it
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
-from lostwax.audits.play import Played, Settings, filled, play
+from lostwax.audits.play import Answer, Dealt, Played, Settings, filled, needs_swapped, play, swapped_games
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.clock import Clock, TimeUp
 from lostwax.defences import in_words, undefended
-from lostwax.games import Access, Attack, Cohort, Knowledge, Loss, Metric, Records, Release, Threat, Trainer
+from lostwax.games import (
+    Attack,
+    Cohort,
+    Knowledge,
+    Loss,
+    Metric,
+    Records,
+    Release,
+    Threat,
+)
 from lostwax.games.facts import Adversary, access_facts, attack_name, states_facts, threat_facts, trainer_facts
 from lostwax.games.judges import judge_of
 from lostwax.games.notes import as_notes
@@ -61,15 +68,11 @@ NOT_ASKED = f"{NOT_MEASURED} an attack is named. Without attack= the audit asks 
 
 
 def audit_procedure(
-    net: nn.Module,
+    knowledge: Knowledge,
+    secrets: Records,
     settings: Settings,
     *,
-    trainer: Trainer,
-    threat: Threat,
-    attacks: Sequence[Attack],
-    prior: Records,
-    secrets: Records,
-    access: Access | None = None,
+    attacks: Sequence[Attack] = (),
     metrics: Sequence[Metric] = (),
     entrants: Sequence[Attack] | None = None,
 ) -> Audit:
@@ -79,29 +82,21 @@ def audit_procedure(
     `max_minutes`. Of several that are named, each has a line, named by its settings where their types are the same.
     All that can be refused is refused before an attack is prepared, which may take hours.
     """
-    trainer, threat, prior, secrets = _with_targets(trainer, net, threat, prior, secrets)
+    knowledge, secrets = _with_targets(knowledge, secrets)
     automatic, minutes = not attacks and entrants is None, settings.max_minutes
-    if automatic and minutes is None and trainer_facts(trainer, net, 1).one_by_one:
+    if automatic and minutes is None and trainer_facts(knowledge.trainer, knowledge.net, 1).one_by_one:
         minutes = MINUTES
-    clock = Clock.started(minutes)
-    knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
-    attacks = tuple(answering(one, knowledge) for one in attacks)
-    for one in attacks:
-        if (sentence := refusal(one, knowledge)) is not None:
+    clock, prior = Clock.started(minutes), knowledge.prior
+    attacks = tuple(answering(attack, knowledge) for attack in attacks)
+    for attack in attacks:
+        if (sentence := refusal(attack, knowledge)) is not None:
             raise ValueError(f"audit: {sentence}")
-    trainer, order = _where_it_tells(trainer, net, threat, prior, clock)
-    trainer, randomness = settled(trainer, net, threat, prior, clock) if automatic else (trainer, ())
-    knowledge = replace(knowledge, trainer=trainer)
+    knowledge, measured = _measured(knowledge, clock, automatic=automatic)
     dealt = _DealtGames.of(knowledge, secrets, settings, metrics)
     cohort, judging = dealt.cohort, dealt.judging
     knowledge, hints = replace(knowledge, prior=dealt.support.prior), judging.hints
     game, rate = before_attacks(
-        lambda: _Trained(
-            knowledge, cohort, judging, trained_victims(knowledge, cohort, settings.seed), settings.seed, clock
-        ),
-        knowledge,
-        games=len(cohort),
-        clock=clock,
+        lambda: _Trained(knowledge, cohort, judging, settings.seed, clock), knowledge, games=len(cohort), clock=clock
     )
     asked = Asked()
     by_losses = knowledge.facts.given.candidates is None and not knowledge.facts.trainer.deterministic
@@ -113,7 +108,7 @@ def audit_procedure(
         rate = rate or Rate.unknown(knowledge, game.release)
         every = attacks or entrants
         tried = try_all(knowledge, partial(play, game), games=len(cohort), clock=clock, rate=rate, entrants=every)
-        tried = tried._replace(lines=_told_apart(tried.lines, attacks))
+        tried = tried._replace(lines=tuple(_told_apart(line, attacks) for line in tried.lines))
     metric = judging.scoring.headline.name
     lines = sorted(tried.lines, key=lambda line: (-line.finding.rebuilt.mean(), np.median(line.finding.errors[metric])))
     findings = tuple(line.finding for line in lines)
@@ -136,10 +131,10 @@ def audit_procedure(
     return filled(
         judging,
         lines,
-        subject=f"{type(net).__name__} trained by {in_words(trainer)}",
+        subject=f"{type(knowledge.net).__name__} trained by {in_words(knowledge.trainer)}",
         kind="this procedure",
         adversary=Adversary.of(knowledge.access, len(cohort.shared), cohort.records),
-        threat=f"{type(threat).__name__} adversary, knows {known_of} records{given.in_words(hints)}",
+        threat=f"{type(knowledge.threat).__name__} adversary, knows {known_of} records{given.in_words(hints)}",
         attack=f"{name} through {type(knowledge.access).__name__}",
         numbers=cohort.index,
         population=None if judging.judge.gaussian_null else len(secrets),
@@ -151,8 +146,7 @@ def audit_procedure(
         seed=settings.seed,
         provenance=_provenance(knowledge, cohort, secrets, lines),
         notes=(
-            *order,
-            *randomness,
+            *measured,
             *dealt.support.notes,
             *given.notes(hints),
             *said,
@@ -228,60 +222,47 @@ def _drawn_anew(threat: Threat, cohort: Cohort, pool: Records, *, seed: int) -> 
     return Cohort(cohort.shared, every.own[torch.from_numpy(rows).to(every.own.x.device)], cohort.index)
 
 
-def _with_targets(
-    trainer: Trainer, net: nn.Module, threat: Threat, prior: Records, secrets: Records
-) -> tuple[Trainer, Threat, Records, Records]:
+def _with_targets(knowledge: Knowledge, secrets: Records) -> tuple[Knowledge, Records]:
     """Several whole numbers per record as labels become numbers, in the known records too."""
-    known = threat_facts(threat).known
-    trainer, (prior, secrets, *ours) = as_targets(trainer, net, prior, secrets, *([] if known is None else [known]))
-    return trainer, with_records(threat, lambda records: ours[0] if records is known else records), prior, secrets
+    known = threat_facts(knowledge.threat).known
+    several = (knowledge.prior, secrets, *([] if known is None else [known]))
+    trainer, (prior, secrets, *ours) = as_targets(knowledge.trainer, knowledge.net, *several)
+    threat = with_records(knowledge.threat, lambda records: ours[0] if records is known else records)
+    return replace(knowledge, trainer=trainer, threat=threat, prior=prior), secrets
 
 
-def _where_it_tells(
-    trainer: Trainer, net: nn.Module, threat: Threat, prior: Records, clock: Clock
-) -> tuple[Trainer, tuple[str, ...]]:
-    """The trainer with the secret at a place where it changes the model, if it can choose; and a note if it did."""
-    found = _measured(trainer_facts(trainer, net, 1).where_it_tells, net, threat, prior, clock)
-    if found is None or found is trainer:
-        return trainer, ()
-    return found, (
-        "A record at the end of the training set changes the weights little or not at all, as if it were held out for "
-        "validation. So the secret was put elsewhere.",
-    )
+def _measured(knowledge: Knowledge, clock: Clock, *, automatic: bool) -> tuple[Knowledge, list[str]]:
+    """The trainer after it measured on the first games of the prior where a record tells most, and its randomness.
 
-
-def _measured(
-    measure: Callable[[nn.Module, Cohort], Trainer] | None,
-    net: nn.Module,
-    threat: Threat,
-    prior: Records,
-    clock: Clock,
-) -> Trainer | None:
-    """The trainer after it measured something on the first games of the prior; None if it does not, or cannot."""
-    if measure is None or len(prior) < 2:
-        return None
-    try:
-        return clock.run(lambda: measure(net, threat.deal(prior, 2, seed=0)))
-    except TimeUp:
-        raise ValueError(
-            "audit: max_minutes is too short: training a few models was not done in time. Allow more minutes."
-        ) from None
-
-
-def settled(
-    trainer: Trainer, net: nn.Module, threat: Threat, prior: Records, clock: Clock
-) -> tuple[Trainer, tuple[str, ...]]:
-    """The trainer with what is measured of its randomness, where it can be, and a note about that."""
-    found = _measured(trainer_facts(trainer, net, 1).settled, net, threat, prior, clock)
-    if found is None:
-        return trainer, ()
-    facts = trainer_facts(found, net, 1)
-    if facts.noise is not None:
-        return found, (
-            f"Training draws private random numbers: another seed moves the weights {facts.noise:.2g} times as far as "
-            "another record does.",
-        )
-    return found, ("Training is deterministic: another seed gives the same weights.",) if found is not trainer else ()
+    With a note on each that it could measure.
+    """
+    notes = []
+    for name in ("where_it_tells", "settled") if automatic else ("where_it_tells",):
+        trainer, net, threat = knowledge.trainer, knowledge.net, knowledge.threat
+        stated = trainer_facts(trainer, net, 1)
+        measure = stated.settled if name == "settled" else stated.where_it_tells
+        if measure is None or len(knowledge.prior) < 2:
+            continue
+        try:
+            now = clock.run(partial(measure, net, threat.deal(knowledge.prior, 2, seed=0)))
+        except TimeUp:
+            raise ValueError(
+                "audit: max_minutes is too short: training a few models was not done in time. Allow more minutes."
+            ) from None
+        if name == "where_it_tells" and now is not trainer:
+            notes.append(
+                "A record at the end of the training set changes the weights little or not at all, as if it were held "
+                "out for validation. So the secret was put elsewhere."
+            )
+        elif name == "settled" and (noise := trainer_facts(now, net, 1).noise) is not None:
+            notes.append(
+                f"Training draws private random numbers: another seed moves the weights {noise:.2g} times as far as "
+                "another record does."
+            )
+        elif name == "settled" and now is not trainer:
+            notes.append("Training is deterministic: another seed gives the same weights.")
+        knowledge = replace(knowledge, trainer=now)
+    return knowledge, notes
 
 
 def victims_seed(seed: int) -> int:
@@ -296,10 +277,9 @@ class _Trained:
     private randomness.
     """
 
-    def __init__(
-        self, knowledge: Knowledge, cohort: Cohort, judging: Dealt, release: Release, seed: int, clock: Clock
-    ) -> None:
-        self.knowledge, self.judging, self.release, self.clock = knowledge, judging, release, clock
+    def __init__(self, knowledge: Knowledge, cohort: Cohort, judging: Dealt, seed: int, clock: Clock) -> None:
+        self.knowledge, self.judging, self.clock = knowledge, judging, clock
+        self.release = trained_victims(knowledge, cohort, seed)
         self.seed = int(generator(seed, "adversary").integers(2**62))
         self.untrained = None
         if judging.judge.gaussian_null:  # as many models that owe nothing to a training set
@@ -368,19 +348,15 @@ def trained_victims(knowledge: Knowledge, cohort: Cohort, seed: int) -> Release:
     return releases[0] if len(releases) == 1 else Release.together(releases)
 
 
-def _told_apart(lines: Sequence[Played], named: Sequence[Attack]) -> tuple[Played, ...]:
-    """Lines of attacks of one type are named by the settings in which they differ."""
-    found = []
-    for line in lines:
-        own: Any = line.answer.attack
-        same = [one for one in named if attack_name(one) == line.answer.name]
-        if len(same) > 1 and is_dataclass(own):
-            names = [field.name for field in fields(own)]
-            differ = [name for name in names if any(getattr(one, name) != getattr(own, name) for one in same)]
-            settings = ", ".join(f"{name}={getattr(own, name)!r}" for name in differ)
-            line = line._replace(finding=replace(line.finding, name=f"{line.answer.name}({settings})"))
-        found.append(line)
-    return tuple(found)
+def _told_apart(line: Played, named: Sequence[Attack]) -> Played:
+    """A line of one of several attacks of one type is named by the settings in which they differ."""
+    attack: Any = line.answer.attack
+    same = [each for each in named if attack_name(each) == line.answer.name]
+    if len(same) < 2 or not is_dataclass(attack):
+        return line
+    own = {field.name: getattr(attack, field.name) for field in fields(attack)}
+    differ = [f"{name}={value!r}" for name, value in own.items() if any(getattr(each, name) != value for each in same)]
+    return line._replace(finding=replace(line.finding, name=f"{line.answer.name}({', '.join(differ)})"))
 
 
 def _certified(found: Finding) -> tuple[str, ...]:

@@ -8,14 +8,12 @@ secret. The released model itself was fitted on all of them, so that it cannot t
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
 from torch import Tensor, nn
 
@@ -27,6 +25,7 @@ from lostwax.adapters.sklearn.refitting import (
     Estimator,
     Refits,
     SealedEstimator,
+    Trial,
     processes_for,
     tried,
 )
@@ -47,6 +46,7 @@ from lostwax.games import (
     HintFacts,
     Hints,
     Informed,
+    Knowledge,
     Records,
     Threat,
     ThreatFacts,
@@ -95,15 +95,18 @@ def audit_refitted(
     One names the secret among candidates of its class, the other rebuilds it. `table` is (X, y) in numbers, in which
     guesses are scored, and `reasons` say why no equation applies. `sampled`: X is a sample of the model's rows.
     """
-    games, seed = settings.games, settings.seed
     clock = Clock.started(MINUTES if settings.max_minutes is None else settings.max_minutes)
-    access = access or Weights()
-    split = Split.of(table.y, games, seed)
-    encoding = Encoding.of(table.x, columns)
-    sees = _sees_parameters(access)
+    access, (games, seed, *_) = access or Weights(), settings
+    split, encoding, stated = Split.of(table.y, games, seed), Encoding.of(table.x, columns), access_facts(access)
+    if not (stated.all_weights or stated.outputs):
+        raise TypeError(
+            "audit: expected access=lw.access.Weights() or lw.access.Outputs() for a model that has no equation, got "
+            f"{access!r}."
+        )
+    estimator = _estimator(model, X, y, sample_weight, split)
     try:
         with progress("trial fits"):
-            game = clock.run(lambda: _Game.of(model, X, y, sample_weight, split, sees_parameters=sees, sampled=sampled))
+            game = clock.run(lambda: _Game.of(estimator, split, stated.all_weights, sampled=sampled))
     except TimeUp:
         raise ValueError(
             f"audit: max_minutes is too short: fitting {type(model).__name__} a few times was not done in time. Allow "
@@ -111,59 +114,31 @@ def audit_refitted(
         ) from None
     records = Records(encoding(table.x), table.y, torch.arange(len(table), dtype=torch.float64).unsqueeze(1))
     known, prior, secrets = (records[part] for part in split.parts)
-    repeats = game.repeats(len(secrets), len(prior), clock.left)
-    classes, fits = table.y.ndim == 1 and not table.y.is_floating_point(), repeats * len(secrets)
-    split = split._replace(candidates=min(split.candidates, _fewest_distinct(secrets, by_class=classes)))
-    membership: Threat = SameClass(known, split.candidates) if classes else Informed(known, candidates=split.candidates)
-    probes = tuple(split.secrets.tolist())
-    naming: tuple[Attack, ...] = (LikeliestRefit(repeats, probes),)
-    if repeats > 1:  # private draws
-        naming = (*naming, CalibratedLosses(max(REFERENCE[0], min(REFERENCE[1], fits)), probes))
-    questions: tuple[tuple[str, Threat, tuple[Attack, ...], Refits], ...] = (
-        ("Membership", membership, naming, game.trainer(fits, candidates_seen=True)),
-        ("Reconstruction", Informed(known, label_known=classes), (KernelRidge(),), game.trainer(fits)),
-    )
-    some = None if games is None else min(games, len(secrets))
+    repeats, by_class = game.repeats(len(secrets), len(prior), clock.left), _are_classes(table.y)
+    split = split._replace(candidates=min(split.candidates, _fewest_distinct(secrets, by_class=by_class)))
     audits: dict[str, Audit] = {}
-    failed = [split.not_attacked(table.y)] if split.left_out else []
-    failed += [] if game.complete else [f"{game.name} holds more objects than were looked into."]
-    failed += [
-        f"{part} inside {game.name} is not fitted again by fit, so that refits say nothing about it. Pass it alone, "
-        "with the rows that it was fitted on, or the steps after it, with X as they see it."
-        for part in game.frozen
-    ]
-    failed += [
-        f"{game.name}'s {name} holds more than a fit on these rows puts there, which refits do not show."
-        for name in game.more
-    ]
-    for name, threat, entrants, trainer in questions[:1] if game.constant_numbers else questions:
+    unanswered = game.unanswered(split, table.y)
+    for name, threat, entrants, trainer in game.questions(known, split, repeats, by_class=by_class):
         log.info("%s by refitting %s ...", name, game.name)
+        some = None if games is None else min(games, len(secrets))
         left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
+        knowledge = Knowledge(nn.Identity(), trainer, threat, access, prior)
         try:
-            played = audit_procedure(
-                nn.Identity(),
-                left,
-                trainer=trainer,
-                threat=threat,
-                attacks=(),
-                entrants=entrants,
-                prior=prior,
-                secrets=secrets,
-                access=access,
-            )
+            played = audit_procedure(knowledge, secrets, left, entrants=entrants)
             audits[name] = replace(played, split_spread=SPLIT_SPREAD)
         except ValueError as error:
             if not audits:
                 raise
-            failed.append(f"{name} was not tried: {str(error).removeprefix('audit: ')}")
-    rows = Rows(game.estimator, table, columns, encoding, *split.parts)
+            unanswered.append(f"{name} was not tried: {str(error).removeprefix('audit: ')}")
+    rows = Rows(game.trial.estimator, table, columns, encoding, *split.parts)
     inferred, skipped = game.attributes(rows, access, repeats, clock, seed)
     worst = max(audits, key=lambda name: audits[name].conclusion.grade.severity)
     others = [f"{name}: {audits[name].conclusion}" for name in audits if name != worst]
     shown = _in_cells(audits[worst], encoding, columns)
-    labels = [LABELS_GIVEN] if classes and y is not None else []
-    found = [str(one) for one in inferred if one.chance <= LEVEL / len(inferred)]
-    failed += [] if shown.grade.leaks else [f"Values of a column can be inferred. {sentence}" for sentence in found]
+    if not shown.grade.leaks:
+        told = [column for column in inferred if column.chance <= LEVEL / len(inferred)]
+        unanswered += [f"Values of a column can be inferred. {column}" for column in told]
+    labels = [LABELS_GIVEN] if by_class and y is not None else []
     return replace(
         shown,
         subject=f"{game.name}, refitted",
@@ -173,8 +148,23 @@ def audit_refitted(
             *skipped,
             *shown.notes,
         ),
-        unanswered=(*shown.unanswered, *failed),
+        unanswered=(*shown.unanswered, *unanswered),
     )
+
+
+def _are_classes(y: Tensor) -> bool:
+    return y.ndim == 1 and not y.is_floating_point()
+
+
+def _estimator(model: Any, X: Any, y: Any, weight: Any, split: Split) -> Estimator:
+    """The model with its rows; of a search with the settings that it chose."""
+    model = getattr(model, "best_estimator_", model)
+    model = model.estimator if isinstance(model, FrozenEstimator) else model
+    known, examples, secrets = (part.numpy() for part in split.parts)
+    some = known[np.linspace(0, len(known) - 1, min(PROBES, len(known))).astype(int)]
+    X, y = (part.detach().cpu().numpy() if isinstance(part, Tensor) else part for part in (X, y))
+    weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+    return Estimator(model, X, y, weight, {"known": some, "examples": examples, "candidates": secrets}, {})
 
 
 def _fewest_distinct(secrets: Records, *, by_class: bool) -> int:
@@ -202,13 +192,6 @@ class Split(NamedTuple):
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
         """Known rows, examples, secrets."""
         return self.known, self.examples, self.secrets
-
-    def not_attacked(self, y: Tensor) -> str:
-        """That classes are left out, whose few rows may be the easiest to recognise."""
-        rows = int(torch.isin(y, torch.tensor(self.left_out)).sum())
-        one = len(self.left_out) == 1
-        which = "1 class, which has" if one else f"{len(self.left_out)} classes, which have"
-        return f"{rows:,} rows of {which} too few for a game, were not attacked. They may leak more than others."
 
     @classmethod
     def of(cls, y: Tensor, games: int | None, seed: int) -> Split:
@@ -247,75 +230,90 @@ class Split(NamedTuple):
 class _Game(NamedTuple):
     """The estimator with its rows, and what a few fits have shown."""
 
-    name: str
-    estimator: Estimator
+    trial: Trial
     sealed: SealedEstimator
-    parameters: int  # how many numbers of a fitted model are of a fixed size
-    seconds: float  # per fit
-    deterministic: bool
-    constant: bool  # a fit on other rows gives the same model
-    constant_numbers: bool  # ... the same numbers
-    public_draws: bool
     sees_parameters: bool
-    complete: bool  # every object of a fitted model is seen
-    frozen: tuple[str, ...]  # models inside that refits leave as they are
     reproduced: bool  # a fit on all rows gives the released model, where fitting is deterministic
     more: tuple[str, ...]  # attributes in which the released model holds more than that fit
 
     @classmethod
-    def of(
-        cls, model: Any, X: Any, y: Any, weight: Any, split: Split, *, sees_parameters: bool, sampled: bool
-    ) -> _Game:
+    def of(cls, estimator: Estimator, split: Split, sees_parameters: bool, *, sampled: bool) -> _Game:
         """Fit a few models on known rows and examples."""
-        model = getattr(model, "best_estimator_", model)  # of a search: the settings that it chose
-        model = model.estimator if isinstance(model, FrozenEstimator) else model
         known, examples, secrets = (part.numpy() for part in split.parts)
-        some = known[np.linspace(0, len(known) - 1, min(PROBES, len(known))).astype(int)]
-        probes: Mapping[str, NDArray[np.int64]] = {"known": some, "examples": examples, "candidates": secrets}
-        X, y = (part.detach().cpu().numpy() if isinstance(part, Tensor) else part for part in (X, y))
-        weight = None if weight is None else np.asarray(weight, dtype=np.float64)
-        estimator = Estimator(model, X, y, weight, probes, {})
         one, *others = (np.append(known, example) for example in (examples[0], *examples[:-TRIED:-1]))
         trial = tried(estimator, one, *others)
-        comparable = trial.deterministic and not sampled
-        estimator = replace(estimator, sizes=trial.sizes, opaque=trial.opaque, width=trial.width, place=trial.place)
-        return cls(
-            type(model).__name__,
-            estimator,
-            SealedEstimator(estimator, secrets.tolist()),
-            sum(trial.sizes.values()),
-            trial.seconds,
-            trial.deterministic,
-            trial.constant,
-            trial.constant_numbers,
-            sees_parameters and trial.stores_seeds,
-            sees_parameters,
-            trial.complete or not sees_parameters,
-            trial.frozen,
-            *(estimator.reproduced() if comparable else (True, ())),
-        )
+        again = trial.estimator.reproduced() if trial.deterministic and not sampled else (True, ())
+        return cls(trial, SealedEstimator(trial.estimator, secrets.tolist()), sees_parameters, *again)
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        return type(self.trial.estimator.model).__name__
+
+    @property
+    def public_draws(self) -> bool:
+        """Can its randomness be replayed from what is seen?"""
+        return self.sees_parameters and self.trial.stores_seeds
+
+    def questions(
+        self, known: Records, split: Split, repeats: int, *, by_class: bool
+    ) -> list[tuple[str, Threat, tuple[Attack, ...], Refits]]:
+        """Who is in it, and what can be rebuilt: name, threat, attacks, trainer."""
+        fits, probes = repeats * len(split.secrets), tuple(split.secrets.tolist())
+        naming: tuple[Attack, ...] = (LikeliestRefit(repeats, probes),)
+        if repeats > 1:  # private draws
+            naming = (*naming, CalibratedLosses(max(REFERENCE[0], min(REFERENCE[1], fits)), probes))
+        candidates = split.candidates
+        threat: Threat = SameClass(known, candidates) if by_class else Informed(known, candidates=candidates)
+        membership = ("Membership", threat, naming, self.trainer(fits, candidates_seen=True))
+        if self.trial.constant_numbers:
+            return [membership]
+        rebuilding = Informed(known, label_known=by_class)
+        return [membership, ("Reconstruction", rebuilding, (KernelRidge(),), self.trainer(fits))]
+
+    def unanswered(self, split: Split, y: Tensor) -> list[str]:
+        """What refits say nothing about."""
+        sentences = []
+        if split.left_out:
+            rows, classes = int(torch.isin(y, torch.tensor(split.left_out)).sum()), len(split.left_out)
+            which = "1 class, which has" if classes == 1 else f"{classes} classes, which have"
+            sentences.append(
+                f"{rows:,} rows of {which} too few for a game, were not attacked. They may leak more than others."
+            )
+        if self.sees_parameters and not self.trial.complete:
+            sentences.append(f"{self.name} holds more objects than were looked into.")
+        sentences += [
+            f"{part} inside {self.name} is not fitted again by fit, so that refits say nothing about it. Pass it "
+            "alone, with the rows that it was fitted on, or the steps after it, with X as they see it."
+            for part in self.trial.frozen
+        ]
+        return sentences + [
+            f"{self.name}'s {name} holds more than a fit on these rows puts there, which refits do not show."
+            for name in self.more
+        ]
 
     def repeats(self, secrets: int, examples: int, seconds: float) -> int:
         """Refits per candidate: one where fitting is deterministic, else as many as fit into half of the time."""
-        if self.deterministic or self.public_draws:
+        if self.trial.deterministic or self.public_draws:
             return 1
-        processes = processes_for(self.seconds * secrets * REPEATS[0])
-        fits = seconds / 2 / self.seconds * processes - 2 * secrets - examples - REFERENCE[1]
+        processes = processes_for(self.trial.seconds * secrets * REPEATS[0])
+        fits = seconds / 2 / self.trial.seconds * processes - 2 * secrets - examples - REFERENCE[1]
         return next((each for each in REPEATS if each * secrets <= fits), REPEATS[-1])
 
     def trainer(self, fits: int, sealed: SealedEstimator | None = None, *, candidates_seen: bool = False) -> Refits:
         """The trainer whose release shows parameters, and outputs at rows that the adversary has; for `fits` models."""
         places = ("known", "examples", "candidates") if candidates_seen else ("known", "examples")
-        parameters = (PARAMETERS,) if self.sees_parameters and self.parameters else ()
+        numbers = sum(self.trial.estimator.sizes.values())
+        parameters = (PARAMETERS,) if self.sees_parameters and numbers else ()
         # a fingerprint tells candidates apart, and nothing of what a record is like
         fingerprints = (FINGERPRINTS,) if self.sees_parameters and candidates_seen else ()
         return Refits(
             sealed or self.sealed,
             self.name,
             (*parameters, *fingerprints, *(f"{OUTPUTS}.{place}" for place in places)),
-            self.deterministic,
+            self.trial.deterministic,
             self.public_draws,
-            processes_for(self.seconds * fits),
+            processes_for(self.trial.seconds * fits),
         )
 
     def attributes(
@@ -329,7 +327,7 @@ class _Game(NamedTuple):
             fits = rows.fits(column, repeats)
             trainer = partial(self.trainer, fits, candidates_seen=True)
             work = partial(infer, rows, column, trainer=trainer, access=access, repeats=repeats, seed=seed)
-            seconds = fits * self.seconds / processes_for(fits * self.seconds)
+            seconds = fits * self.trial.seconds / processes_for(fits * self.trial.seconds)
             try:
                 if seconds > clock.left:
                     raise TimeUp
@@ -345,7 +343,7 @@ class _Game(NamedTuple):
         known, examples = len(split.known), len(split.examples)
         found = [
             f"{self.name} was fitted anew for every game, on {known:,} known rows and one secret; {examples:,} other "
-            f"rows are the adversary's examples. A fit takes {in_words(self.seconds)}.",
+            f"rows are the adversary's examples. A fit takes {in_words(self.trial.seconds)}.",
             "The audit is about this way of fitting: the released model was fitted on all rows, and was not attacked.",
             "All games share one split of the table into known rows, examples and secrets. Intervals allow for other "
             "splits; several seeds show them.",
@@ -355,12 +353,12 @@ class _Game(NamedTuple):
                 "A fit on all rows that were passed gives another model than the released one. Check that these are "
                 "the rows, in their order, and the sample weights that it was fitted on."
             )
-        if self.constant_numbers:
-            what = "gave the same model" if self.constant else "differ only in texts or bytes"
+        if self.trial.constant_numbers:
+            what = "gave the same model" if self.trial.constant else "differ only in texts or bytes"
             found.append(f"Fits on different rows {what}, so reconstruction was not tried.")
-        if self.public_draws and not self.deterministic:
+        if self.public_draws and not self.trial.deterministic:
             found.append("The fitted model stores the seeds of its parts (random_state), so its randomness is public.")
-        elif not self.deterministic:
+        elif not self.trial.deterministic:
             found.append(f"Fitting is random, and private: every candidate was refitted {repeats} times.")
         return tuple(found)
 
@@ -473,14 +471,3 @@ def _in_cells(audit: Audit, encoding: Encoding, columns: Columns) -> Audit:
         columns_are_words=columns.are_words,
         categories=columns.categories if any(columns.categories) else (),
     )
-
-
-def _sees_parameters(access: Access) -> bool:
-    """Does the adversary see the fitted model, or its outputs alone?"""
-    facts = access_facts(access)
-    if not (facts.all_weights or facts.outputs):
-        raise TypeError(
-            "audit: expected access=lw.access.Weights() or lw.access.Outputs() for a model that has no equation, got "
-            f"{access!r}."
-        )
-    return facts.all_weights

@@ -18,9 +18,8 @@ from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
 from lostwax.audits.choice import available_bytes, in_bytes
 from lostwax.audits.conclusion import FEW
-from lostwax.audits.judging import Answer, Dealt, LeaveOneOut
 from lostwax.audits.membership import NOT_MEASURED, SHARE, Asked, was_in_it
-from lostwax.audits.play import Settings, filled, play
+from lostwax.audits.play import Answer, Dealt, LeaveOneOut, Settings, filled, play
 from lostwax.audits.procedure import MINUTES, trained_victims, victims_seed
 from lostwax.audits.retrained import Retrained, known_draws, retrained
 from lostwax.audits.scoring import Scoring
@@ -91,25 +90,26 @@ def audit_released(
     at_start.load_state_dict(again.start)
     as_time_allows = games is None and (facts.one_by_one or not facts.deterministic)
     limited = as_time_allows or max_minutes is not None
+    game = _Released(at_start, table, trainer, again, seed, clock if limited else Clock(), rows)
     automatic, skipped = attack is None, tuple[str, ...]()
     if attack is None and facts.differentiable and facts.deterministic:
         attack = Newton(bank=100)
     elif attack is None:
-        one = _without(at_start, table, trainer, rows[0])
-        attack, skipped = _chosen(one, again.rate, clock.left, ENOUGH if games is None else len(rows), limited)
+        wanted = ENOUGH if games is None else len(rows)
+        attack, skipped = _chosen(game.known(rows[0]), again.rate, clock.left, wanted, limited)
     asked = _was_in_it(at_start, table, trainer, again.rate, clock, seed) if automatic else Asked()
-    among = CANDIDATES if attack_facts(attack).names_candidates else None
-    one = _without(at_start, table, trainer, rows[0], among)
-    if (sentence := refusal(attack, one)) is not None:
+    game.among = CANDIDATES if attack_facts(attack).names_candidates else None
+    knowledge = game.known(rows[0])
+    if (sentence := refusal(attack, knowledge)) is not None:
         raise ValueError(f"audit: {sentence}")
-    cost = predicted(attack, one, 1, again.rate)
+    cost = predicted(attack, knowledge, 1, again.rate)
     if as_time_allows:
-        rows = Table(table).draw(min(_affordable(cost.seconds, clock.left), len(table)), seed)
-    memory = (f"The attack needs about {in_bytes(cost.bytes)} of memory.",) if cost.bytes >= WORTH_SAYING else ()
-    hints = None if among is None else _line_up(table, rows, among, seed)
-    scoring = Scoring.of(table.x.double().cpu(), threshold if among is None else 0.0, with_secrets=True)
-    time_left, planned = clock if limited else Clock(), len(rows)
-    game = _Released(at_start, table, trainer, again, seed, time_left, memory, scoring, rows, hints)
+        affordable = int(clock.left / max(cost.seconds, 1e-9)) if cost.seconds < math.inf else 1
+        game.rows = Table(table).draw(min(max(1, affordable), len(table)), seed)
+    if cost.bytes >= WORTH_SAYING:
+        game.memory = (f"The attack needs about {in_bytes(cost.bytes)} of memory.",)
+    planned = len(game.rows)
+    game.deal(threshold)
     try:
         line = play(game, attack)
     except TimeUp:
@@ -122,7 +122,8 @@ def audit_released(
         subject=f"{type(net).__name__} with these weights, trained by {type(trainer).__name__}",
         kind="this model",
         adversary=Adversary.insider(len(table)),
-        threat="the adversary knows every record but one" + (f", and {among} candidates for it" if among else ""),
+        threat="the adversary knows every record but one"
+        + ("" if game.among is None else f", and {game.among} candidates for it"),
         attack=line.answer.name,
         numbers=game.rows,
         population=len(table),
@@ -138,15 +139,15 @@ def audit_released(
             "weights": fingerprint(*again.released.params.values()),
         },
         notes=(
-            *([NAMED] if among else []),
-            *([CHECKED] if among and facts.deterministic else []),
+            *([] if game.hints is None else [NAMED]),
+            *([CHECKED] if game.hints is not None and facts.deterministic else []),
             *given.notes(game.hints),
             *randomness,
             *game.notes(line.answer.guess, planned),
             *([EASIER] if easier else []),
             *([PEOPLE_HELD_OUT] if asked.membership is not None else []),
         ),
-        unanswered=(*game.hidden_from_the_release(), *skipped, *sorted(game.unanswered), *asked.unanswered),
+        unanswered=(*game.only_retrained(), *skipped, *sorted(game.unanswered), *asked.unanswered),
         left_out=asked.left_out,
         membership=asked.membership,
     )
@@ -221,11 +222,6 @@ def _chosen(
     return last, tuple(said[:-1])
 
 
-def _affordable(each: float, seconds: float) -> int:
-    """How many games of `each` seconds fit into the time, at least one."""
-    return max(1, int(seconds / max(each, 1e-9))) if each < math.inf else 1
-
-
 @dataclass(eq=False)
 class _Released:
     """One release and its training set; each game has its own adversary, who knows all records but one."""
@@ -236,12 +232,31 @@ class _Released:
     retrained: Retrained
     seed: int
     clock: Clock
-    memory: tuple[str, ...]  # what it needs, in words, if that is much: said before it is taken
-    scoring: Scoring
     rows: Tensor  # (m,) the missing record of each game
-    hints: Hints | None  # the candidates of each; None: records are rebuilt
+    among: int | None = None  # how many candidates are given; None: records are rebuilt
+    memory: tuple[str, ...] = ()  # what the attack needs, in words, if that is much: said before it is taken
+    hints: Hints | None = None  # the candidates of each game
     hidden: int = 0  # records that only the retrained weights give away
     unanswered: set[str] = field(default_factory=set)  # what no adversary could have tried
+
+    def known(self, row: Tensor) -> Knowledge:
+        """What the adversary of one game knows: in a known order of records, also where the missing one stands."""
+        threat, trainer = replace(Table(self.table).without(int(row)), candidates=self.among), self.trainer
+        ordered = trainer_facts(trainer, self.net, len(self.table)).ordered
+        if ordered and is_dataclass(trainer) and not isinstance(trainer, type):
+            trainer = replace(trainer, place=int(row))
+        return Knowledge(self.net, trainer, threat, Weights(), widened(threat.known, self.table).prior)
+
+    def deal(self, threshold: float) -> None:
+        """Set how answers are scored; and the candidates of each game: the missing record, and others of the table."""
+        table, there = self.table, self.rows.to(self.table.x.device)
+        self.scoring = Scoring.of(table.x.double().cpu(), threshold if self.among is None else 0.0, with_secrets=True)
+        if self.among is None:
+            return
+        if len(torch.unique(table.x.flatten(1), dim=0)) < self.among:
+            raise ValueError("audit: the records are all alike, so there is no other candidate.")
+        cohort = Cohort(table[:0], table[there.unsqueeze(1)], there)  # (m, 1, ...)
+        self.hints = Informed(table[:0], candidates=self.among).hints(cohort, table, seed=self.seed)
 
     @cached_property
     def judging(self) -> LeaveOneOut | Dealt:
@@ -255,23 +270,30 @@ class _Released:
 
     def answer(self, attack: Attack) -> Answer:
         """Prepare the attack for each game anew, and play it; the games that are done when the time is over."""
-        start, found = time.perf_counter(), dict[int, Guess]()
+        start, played = time.perf_counter(), dict[int, Guess]()
         order = generator(self.seed, "games of a release").permutation(len(self.rows)).tolist()  # what is cut is random
         with progress(" ".join((*self.memory, "games")), len(self.rows)) as advance:
             for game in order:
                 try:
-                    found[game], hidden = self.clock.run(partial(self._played, attack, game))
+                    played[game], hidden = self.clock.run(partial(self._played, attack, game))
                 except TimeUp:
-                    if not found:
+                    if not played:
                         raise
                     break
                 known = Table(self.table).without(int(self.rows[game])).known
                 self.hidden += hidden
                 self.unanswered |= set(widened(known, self.table).unanswered)
                 advance(1)
-        done = torch.tensor(sorted(found))
+        done = torch.tensor(sorted(played))
         self.rows, self.hints = self.rows[done], None if self.hints is None else self.hints[done]
-        return Answer(attack, _join([found[game] for game in sorted(found)]), time.perf_counter() - start)
+        guesses = [played[game] for game in sorted(played)]
+        certified = [guess.certified for guess in guesses if guess.certified is not None]
+        guess = Guess(
+            Records.together([guess.records for guess in guesses]),
+            torch.cat([guess.confidence for guess in guesses]),
+            certified=torch.cat(certified) if len(certified) == len(guesses) else None,
+        )
+        return Answer(attack, guess, time.perf_counter() - start)
 
     def notes(self, guess: Guess, planned: int) -> tuple[str, ...]:
         """How well retraining agrees with the release, what the attack needed, and how far it came."""
@@ -285,7 +307,7 @@ class _Released:
             *([f"the attack itself certifies {certified} of {played} guesses."] if certified else []),
         )
 
-    def hidden_from_the_release(self) -> tuple[str, ...]:
+    def only_retrained(self) -> tuple[str, ...]:
         """That some records are found only in the weights of a retraining, if there are any."""
         if not self.hidden:
             return ()
@@ -295,17 +317,16 @@ class _Released:
                 f"that {type(self.trainer).__name__} itself ends at: {self.retrained.note} Pass the very trainer "
                 "(init, lr, steps, weight_decay, dtype, ...) that made them."
             )
-        found = "rebuilt" if self.hints is None else "named"
-        count = f"{self.hidden} of {len(self.rows)} records"
-        return (f"{count} are not {found} from the released weights, but are from the weights {source}",)
+        count, how = f"{self.hidden} of {len(self.rows)} records", "rebuilt" if self.hints is None else "named"
+        return (f"{count} are not {how} from the released weights, but are from the weights {source}",)
 
     def _played(self, attack: Attack, game: int) -> tuple[Guess, bool]:
         """One game; and whether only the retrained weights give the record away."""
-        row, seed, hints, among = self.rows[game], self.seed, None, None
+        row, seed, hints = self.rows[game], self.seed, None
         if self.hints is not None:  # each game draws its own
-            hints, among = self.hints[game : game + 1], CANDIDATES
+            hints = self.hints[game : game + 1]
             seed = int(generator(seed, "candidates", int(row)).integers(2**62))
-        reconstruct = prepared(attack, _without(self.net, self.table, self.trainer, row, among), seed=seed)
+        reconstruct = prepared(attack, self.known(row), seed=seed)
         guess = reconstruct(self.retrained.released, hints)
         by_chance = hints is not None and self.retrained.private is not None  # another draw names half of them
         if self.retrained.miss == 0 or by_chance or self._rebuilt(guess, row):
@@ -317,31 +338,3 @@ class _Released:
         truth = self.table.x[row].double().cpu()
         x = guess.records.x[:, 0].double().cpu().reshape(1, *truth.shape)
         return bool(self.scoring.rebuilt(self.scoring.errors(x, truth.unsqueeze(0)))[0])
-
-
-def _line_up(table: Records, rows: Tensor, among: int, seed: int) -> Hints | None:
-    """The candidates of each game: the missing record, and others of the table, at random places."""
-    there = rows.to(table.x.device)
-    if len(torch.unique(table.x.flatten(1), dim=0)) < among:
-        raise ValueError("audit: the records are all alike, so there is no other candidate.")
-    secrets = table[there.unsqueeze(1)]  # (m, 1, ...)
-    return Informed(table[:0], candidates=among).hints(Cohort(table[:0], secrets, there), table, seed=seed)
-
-
-def _without(net: nn.Module, table: Records, trainer: Trainer, row: Tensor, candidates: int | None = None) -> Knowledge:
-    """What the adversary of one game knows: in a known order of records, also where the missing one stands."""
-    threat, ours = replace(Table(table).without(int(row)), candidates=candidates), trainer
-    ordered = trainer_facts(trainer, net, len(table)).ordered
-    if ordered and is_dataclass(trainer) and not isinstance(trainer, type):
-        ours = replace(trainer, place=int(row))
-    return Knowledge(net, ours, threat, Weights(), widened(threat.known, table).prior)
-
-
-def _join(guesses: list[Guess]) -> Guess:
-    """One game each, together."""
-    certified = [one.certified for one in guesses if one.certified is not None]
-    return Guess(
-        Records.together([one.records for one in guesses]),
-        torch.cat([one.confidence for one in guesses]),
-        certified=torch.cat(certified) if len(certified) == len(guesses) else None,
-    )

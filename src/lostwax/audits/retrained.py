@@ -114,15 +114,18 @@ def retrained(net: nn.Module, table: Records, trainer: Trainer, rows: Tensor, se
         f" Training may have to start from other weights than the released ones: {NAME_THE_START}" if by_itself else ""
     )
     if runs.draws is not None:
-        apart = _apart(_ends(runs.draws), _ends(released)[0])
-        if not apart <= APART:
+        ends, r = _ends(runs.draws), len(runs.draws)
+        mean = ends.mean(0)
+        farthest = float(((ends - mean).norm(dim=1) * r / (r - 1)).max())  # each from the mean of the others
+        ratio = _over(float((_ends(released)[0] - mean).norm()), farthest)
+        if not ratio <= APART:
             raise ValueError(
-                f"audit: {kind} on this data does not end near the weights of the net: they are {apart:.2g} times as "
+                f"audit: {kind} on this data does not end near the weights of the net: they are {ratio:.2g} times as "
                 "far from the retrained weights as those are from each other. Pass the very trainer and data that made "
                 f"them.{elsewhere}"
             )
         note = (
-            f"The released weights are {apart:.2g} times as far from the mean of {len(runs.draws)} retrainings as the "
+            f"The released weights are {ratio:.2g} times as far from the mean of {len(runs.draws)} retrainings as the "
             "farthest of these is from the mean of the others."
         )
         return Retrained(runs.first, released, start, runs.seconds, way, note, _private(runs.draws, *runs[:2]))
@@ -161,36 +164,23 @@ class _Runs(NamedTuple):
             first = trainer(net, one, seed=0)
             taken = time.perf_counter() - begin
             several = min(len(rows), REPLACED, max(FEWEST_REPLACED, int(seconds / taken)))
-            _check_memory(first, several)
+            size, device = first.flat().shape[1], first.flat().device
+            # models are in memory twice while they are put together, and once more in double precision
+            needed, free = 4 * 8.0 * size * (several + 1), available_bytes(device)
+            if needed > free:
+                raise ValueError(
+                    f"audit: retraining {several} times, with {size:,} released numbers each, would need about "
+                    f"{in_bytes(needed)} of memory, and {in_bytes(free)} are free. Freeze all layers but the last ones "
+                    "(requires_grad=False), in the net and in its training."
+                )
             others = trainer(net, _replaced(table, rows[:several], ordered)[1:], seed=0)
             each = min(taken, (time.perf_counter() - begin - taken) / several)
-            draws = None if deterministic else _drawn(trainer, net, one, max(several, FEWEST_REPLACED))
+            draws = None
+            if not deterministic:  # models of other numbers
+                numbers = torch.arange(1, max(several, FEWEST_REPLACED) + 1, device=one.index.device)
+                same = Cohort(one.shared, one.own[torch.zeros_like(numbers)], numbers)
+                draws = trainer(net, same, seed=0)
         return cls(first, others, draws, each)
-
-
-def _check_memory(one: Release, several: int) -> None:
-    """Retrained models are in memory twice while they are put together, and once more in double precision."""
-    size = one.flat().shape[1]
-    needed, free = 4 * 8.0 * size * (several + 1), available_bytes(one.flat().device)
-    if needed > free:
-        raise ValueError(
-            f"audit: retraining {several} times, with {size:,} released numbers each, would need about "
-            f"{in_bytes(needed)} of memory, and {in_bytes(free)} are free. Freeze all layers but the last ones "
-            "(requires_grad=False), in the net and in its training."
-        )
-
-
-def _drawn(trainer: Trainer, net: nn.Module, one: Cohort, several: int) -> Release:
-    """The same training set with other private draws: models of other numbers."""
-    numbers = torch.arange(1, several + 1, device=one.index.device)
-    return trainer(net, Cohort(one.shared, one.own[torch.zeros_like(numbers)], numbers), seed=0)
-
-
-def _apart(draws: Tensor, released: Tensor) -> float:
-    """How far the release (p,) is from the mean of the draws (r, p), over the farthest draw from that of the others."""
-    mean, r = draws.mean(0), len(draws)
-    distances = (draws - mean).norm(dim=1) * r / (r - 1)  # each from the mean of the others
-    return _over(float((released - mean).norm()), float(distances.max()))
 
 
 def _private(draws: Release, first: Release, others: Release) -> str:

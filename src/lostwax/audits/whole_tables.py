@@ -29,9 +29,8 @@ from lostwax.attacks.whole_table import RebuiltTable, Search, TooManyCellsError,
 from lostwax.audits.audit import Audit, Finding, Verdict
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.checks import check_minutes, check_rows_differ
-from lostwax.audits.judging import Answer, Errors, check_shape
 from lostwax.audits.luck import Luck
-from lostwax.audits.play import Settings, filled, judged, of_table
+from lostwax.audits.play import Answer, Errors, Settings, check_shape, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Cells, Columns, Guess, Kept, Records
 from lostwax.games.cells import Bounds

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.games.cells import Bounds, Cells, Columns
+from lostwax.games.cells import Bounds, Cells, Columns, Kept
 from lostwax.games.facts import loss_facts
 from lostwax.games.notes import Noted
 from lostwax.games.records import Records
@@ -233,6 +234,7 @@ class Part:
     within: Callable[[Bounds], Cells] | None = None  # the way back of bounds (g, D)
     rows: Tensor | None = None  # which rows of `fitted.table` those of the release are; None: all
     labels_back: Callable[[Tensor], Tensor] | None = None  # labels of this part -> of the table, NaN: not told
+    stated: Fitted | None = None  # the same about rows of the table itself, if only scalers lie between; None: not so
 
     def labels(self, y: Tensor | None) -> Tensor | None:
         """Labels of this part as they are in the table; None if it tells nothing of them."""
@@ -250,6 +252,21 @@ class RowSample:
     population: int  # how many games there could have been
 
 
+def as_cells(rows: Tensor) -> Cells:
+    """Rows (g, d) of a table of numbers; NaN: not known."""
+    return Cells(rows.numpy(), np.where(rows.isnan(), Kept.LOST, Kept.EXACT).astype(np.uint8))
+
+
+class Transformed(NamedTuple):
+    """A transformer of a release, the rows that it was fitted on, and what was read of it."""
+
+    transformer: Any
+    rows: Any  # (n, D) its inputs, in any form
+    y: Tensor
+    weight: Tensor
+    parts: tuple[Part, ...]
+
+
 @dataclass(frozen=True)
 class ReleasedTable:
     """A release of several parts, each fitted on an encoding of one table."""
@@ -263,22 +280,42 @@ class ReleasedTable:
     notes: tuple[Noted, ...] = ()
     unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
     public: tuple[str, ...] = ()  # parts that were fitted on other rows
-    plain: Fitted | None = None  # all there is, where scalers and one model were fitted on the table itself
     sample: RowSample | None = None  # which rows of a larger table these are
     held_labels: str | None = None  # where the release holds the labels of all rows, as a sentence
     supervised: bool = False  # it was fitted on labels
     attached: tuple[str, ...] = ()  # what was attached to it after it was fitted, and not understood, as sentences
+    transformers: tuple[Transformed, ...] = ()  # that may keep more of the rows than was read
 
     @classmethod
     def of(cls, fitted: Fitted) -> ReleasedTable:
         """A model fitted on the table itself."""
         columns = Columns(fitted.columns, ((),) * fitted.table.x.shape[1])
-        return cls(fitted.name, fitted.table, fitted.weight, columns, (), plain=fitted)
+        part = Part(fitted, as_cells, stated=fitted)
+        table, weight = fitted.table, fitted.weight
+        return cls(fitted.name, table, weight, columns, (part,), fitted.classes, fitted.notes, fitted.unread)
 
     @property
-    def was_read(self) -> bool:
-        """Whether anything in the release says something about its rows."""
-        return self.plain is not None or bool(self.parts)
+    def equation(self) -> Fitted | None:
+        """All that the release tells, if that is sums and at most one linear model of rows of the table itself.
+
+        These are solved as one: the row from the sums, which are exact to rounding, and its label from the model.
+        """
+        facts = [part.stated for part in self.parts if part.stated is not None]
+        if not facts or len(facts) < len(self.parts) or self.unread or self.attached:
+            return None
+        *more, last = sorted(facts, key=lambda fitted: fitted.model is not None)  # the model comes last
+        sums = tuple(each for fitted in facts for each in fitted.sums)
+        dense = last.model is not None and not last.model.sparse  # else cells tell more than rows
+        by_cells = any(fitted.stored or fitted.present or fitted.model is not None for fitted in more)
+        if by_cells or last.stored or last.present or not (sums or dense):
+            return None
+        if any(each.weighted for each in sums) and not all(torch.equal(one.weight, last.weight) for one in more):
+            return None
+        extremes = tuple(each for fitted in facts for each in fitted.extremes)
+        if not (sums or extremes) and any(part.fitted.extremes for part in self.parts):
+            return None
+        name, classes, notes = self.name, self.classes, self.notes
+        return replace(last, name=name, sums=sums, extremes=extremes, classes=classes, notes=notes)
 
 
 def _with_ones(features: Tensor) -> Tensor:

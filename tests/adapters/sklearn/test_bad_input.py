@@ -181,7 +181,7 @@ def test_models_without_an_equation_are_handed_over_with_the_reason(model, words
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         release = released(model.fit(X, Y), (X, Y))
-    assert not release.was_read
+    assert not release.parts
     (reason,) = release.unread
     assert re.search(words, reason)
     assert "was not audited" in reason

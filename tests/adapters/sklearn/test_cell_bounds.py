@@ -21,7 +21,8 @@ from sklearn.preprocessing import (
     TargetEncoder,
 )
 
-from lostwax.adapters.sklearn.pipelines import PipelineReader, as_numbers, used_columns
+from lostwax.adapters.sklearn.pipelines import PipelineReader, as_numbers
+from lostwax.adapters.sklearn.reading import used_columns
 from lostwax.games import Fitted, Kept, Records
 from lostwax.games.trees import Bounds, Forest
 from lostwax.records.frames import coded

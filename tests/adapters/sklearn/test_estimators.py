@@ -30,7 +30,8 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 import lostwax as lw
-from lostwax.adapters.sklearn import read, released
+from equations import read
+from lostwax.adapters.sklearn import released
 from lostwax.games.fitted import unexplained
 from lostwax.grades import Grade
 
@@ -182,7 +183,7 @@ def test_a_penalty_for_each_class():
         read(model, (X, y))
     model.solver = "lbfgs"  # one model of all classes has one C
     model.C_ = np.array([1.0, 0.01, 0.3])
-    with pytest.raises(ValueError, match="a C_ for each class"):
+    with pytest.raises(TypeError, match="a C_ for each class"):
         read(model, (X, y))
 
 
@@ -372,7 +373,7 @@ def test_a_public_scaler_in_front_of_what_is_not_read_tells_nothing():
     scaler = StandardScaler().fit(np.random.default_rng(0).normal(X.mean(0), 2 * X.std(0), (1_000, 13)))
     model = Perceptron().fit(scaler.transform(X), y)
     release = released(make_pipeline(scaler, model), (X, y))
-    assert not release.was_read
+    assert not release.parts
     assert "StandardScaler was not fitted on this table and is assumed public." in map(str, release.notes)
     assert "does not apply to Perceptron" in release.unread[0]
     audit = lw.audit(make_pipeline(scaler, model), (X, y))  # refitted, the scaler would give every row away

@@ -322,7 +322,7 @@ class Halved(RandomForestClassifier):
 
 def test_other_draws_of_a_subclass_leave_it_unread():
     release = released(Halved(3).fit(WINE, NAMES), (WINE, NAMES))
-    assert not release.was_read
+    assert not release.parts
     assert "Halved was not audited: its trees do not fit the rows" in release.unread[0]
 
 
@@ -445,7 +445,7 @@ def test_large_sparse_rows_are_named_as_unread(monkeypatch):
     x = csr_matrix(random_array((120, 9), density=0.3, rng=RNG))
     y = np.arange(120) % 2
     release = released(RandomForestClassifier(2).fit(x, y), (x, y))
-    assert not release.was_read
+    assert not release.parts
     assert re.search("RandomForestClassifier was not audited: trees on 9 sparse columns", release.unread[0])
 
 

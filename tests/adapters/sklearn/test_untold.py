@@ -26,6 +26,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
 from lostwax.adapters.sklearn import released
+from lostwax.audits.models import with_untold
 from lostwax.grades import Grade
 
 DRAW = np.random.default_rng(0)
@@ -48,7 +49,7 @@ GROUPS = DRAW.integers(3, size=(160, 2))
     ids=lambda value: type(value).__name__ if hasattr(value, "fit") else value,
 )
 def test_what_depends_on_rows_and_was_not_read_is_named(transformer, kept):
-    unread = released(transformer.fit(X, Y), (X, Y)).unread
+    unread = with_untold(released(transformer.fit(X, Y), (X, Y))).unread
     assert any(kept in sentence and "was not read completely" in sentence for sentence in unread)
 
 
@@ -66,7 +67,7 @@ def test_what_depends_on_rows_and_was_not_read_is_named(transformer, kept):
     ids=lambda value: type(value).__name__ if hasattr(value, "fit") else "",
 )
 def test_what_is_read_completely_is_not_named(transformer, table):
-    unread = released(make_pipeline(transformer).fit(table, Y), (table, Y)).unread
+    unread = with_untold(released(make_pipeline(transformer).fit(table, Y), (table, Y))).unread
     assert not any("was not read completely" in sentence for sentence in unread)
 
 
@@ -99,7 +100,7 @@ def test_a_category_with_just_enough_rows_is_named(encoder, settings, rows, name
 
     others = [np.delete(towns, int(np.flatnonzero(towns[:, 0] == town)[0]), 0) for town in np.unique(towns)]
     assert any(infrequent(encoder(**settings).fit(rest)) != infrequent(whole) for rest in others) == named
-    unread = released(whole, (towns, None)).unread
+    unread = with_untold(released(whole, (towns, None))).unread
     assert [sentence for sentence in unread if "just enough rows" in sentence] == list(unread)
     assert bool(unread) == named
 
@@ -116,7 +117,9 @@ def test_a_transformer_that_takes_no_labels_is_fitted_again():
         def inverse_transform(self, X):
             return X + self.floor_
 
-    assert not any("not read completely" in sentence for sentence in released(Floor().fit(X), (X, None)).unread)
+    assert not any(
+        "not read completely" in sentence for sentence in with_untold(released(Floor().fit(X), (X, None))).unread
+    )
 
 
 def test_edges_of_bins_that_are_values_of_rows_are_found():

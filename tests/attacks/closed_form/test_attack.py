@@ -14,8 +14,8 @@ from sklearn.svm import LinearSVC
 from torch import nn
 
 from attacks.closed_form.reference import canonical, multinomial, sigmoid, theorem_8
+from equations import read
 from lostwax.access import Weights
-from lostwax.adapters.sklearn import read
 from lostwax.attacks import ClosedForm
 from lostwax.attacks.closed_form import attack
 from lostwax.attacks.closed_form import attack as missing_row

@@ -10,8 +10,8 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 from torch import nn
 
+from equations import read
 from lostwax.access import Weights
-from lostwax.adapters.sklearn import read
 from lostwax.attacks import ClosedForm
 from lostwax.attacks.closed_form.ambiguous import outside_candidates
 from lostwax.attacks.closed_form.attack import known_moments

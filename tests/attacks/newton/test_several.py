@@ -8,7 +8,7 @@ import torch
 import lostwax as lw
 from lostwax.attacks.newton import Newton
 from lostwax.attacks.newton.bank import Bank, ways
-from lostwax.audits.judging import one_by_one
+from lostwax.audits.play import one_by_one
 from lostwax.games import Hints, Knowledge
 from lostwax.games.judges import OneToOne
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn import linear_model
-from sklearn.compose import TransformedTargetRegressor
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
@@ -109,21 +108,9 @@ def refusal(estimator: Any) -> TypeError:
     return KindNotReadError(f"the closed form does not support {kind.__name__}", ".")
 
 
-def not_supported(estimator: Any, setting: str, cure: str) -> SettingNotReadError:
+def not_supported(estimator: Any, setting: str) -> SettingNotReadError:
     """The error for a setting under which the gradients of the rows do not sum to zero at the optimum."""
-    return SettingNotReadError(
-        f"the closed form does not support {type(estimator).__name__} with {setting}",
-        f": at its optimum the weights are not a sum over the rows. It supports {cure}.",
-    )
-
-
-def cannot_look_behind(step: Any) -> SettingNotReadError:
-    """The error for a pipeline with a step that cannot be inverted."""
-    return SettingNotReadError(
-        f"the closed form does not support a model after {type(step).__name__} in a Pipeline",
-        ", only after StandardScaler and MinMaxScaler. Nothing in this Pipeline was audited; that does not mean it is "
-        "safe.",
-    )
+    return SettingNotReadError(f"the closed form does not support {type(estimator).__name__} with {setting}", ".")
 
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -150,12 +137,17 @@ def read_estimator(estimator: Any, y: Array, weight: Tensor) -> Reading:
     raise refusal(estimator)
 
 
+def has_reader(estimator: Any) -> bool:
+    """Is there an equation for its type, whatever its settings?"""
+    return read_estimator.dispatch(type(estimator)) is not read_estimator.dispatch(object)
+
+
 @read_estimator.register(linear_model.LinearRegression)
 @read_estimator.register(linear_model.Ridge)
 @read_estimator.register(linear_model.RidgeCV)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if getattr(estimator, "positive", False):
-        raise not_supported(estimator, "positive=True", "positive=False")
+        raise not_supported(estimator, "positive=True")
     return _regressed(y, weight, _linear(estimator, SquaredError(), _chosen(estimator, "alpha")))
 
 
@@ -163,7 +155,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(linear_model.RidgeClassifierCV)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if getattr(estimator, "positive", False):
-        raise not_supported(estimator, "positive=True", "positive=False")
+        raise not_supported(estimator, "positive=True")
     return _classified(estimator, y, weight, _linear(estimator, SquaredSignError(), _chosen(estimator, "alpha")))
 
 
@@ -196,7 +188,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(LinearSVR)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if estimator.loss != "squared_epsilon_insensitive":
-        raise not_supported(estimator, f"loss={estimator.loss!r}", "loss='squared_epsilon_insensitive'")
+        raise not_supported(estimator, f"loss={estimator.loss!r}")
     loss = SquaredEpsilonInsensitive(float(estimator.epsilon))
     return _regressed(y, weight, _linear(estimator, loss, 1 / estimator.C, penalised_bias=True))
 
@@ -226,13 +218,6 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     return _stochastic(estimator, _regressed(y, weight, _stochastic_model(estimator, len(y), losses)))
 
 
-@read_estimator.register(TransformedTargetRegressor)
-def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    targets = estimator.transformer_.transform(y.reshape(len(y), -1))
-    reading = read_estimator(estimator.regressor_, targets[:, 0] if targets.shape[1] == 1 else targets, weight)
-    return replace(reading, notes=(*reading.notes, "targets are those that the regressor was fitted on, transformed."))
-
-
 @read_estimator.register(linear_model.ElasticNet)
 @read_estimator.register(linear_model.ElasticNetCV)
 @read_estimator.register(linear_model.LassoCV)
@@ -240,7 +225,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(linear_model.LassoLarsCV)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if estimator.positive:
-        raise not_supported(estimator, "positive=True", "positive=False")
+        raise not_supported(estimator, "positive=True")
     alpha, share = _chosen(estimator, "alpha"), _chosen(estimator, "l1_ratio", 1.0)
     strength = alpha * float(weight.sum())  # the loss is a mean over all rows, including the secret one
     return _regressed(y, weight, _linear(estimator, SquaredError(), (1 - share) * strength, l1=share * strength))
@@ -267,7 +252,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(linear_model.LogisticRegression)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if not getattr(estimator, "refit", True):
-        raise not_supported(estimator, "refit=False", "refit=True")
+        raise not_supported(estimator, "refit=False")
     chosen = "_" if hasattr(estimator, "C_") else ""  # LogisticRegressionCV: the chosen C
     l1_ratios = np.ravel(np.asarray(getattr(estimator, f"l1_ratio{chosen}", None), dtype=object))
     penalty = getattr(estimator, "penalty", "l2")  # newer versions have only C and l1_ratio
@@ -278,7 +263,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     loss = CrossEntropy() if several and not one_vs_rest else BinaryCrossEntropy()
     C = np.ravel(np.asarray(getattr(estimator, f"C{chosen}"), dtype=np.float64))
     if not one_vs_rest and len(set(C.tolist())) > 1:
-        raise not_supported(estimator, f"a C_ for each class ({C.tolist()})", "one C for all, unless one-vs-rest")
+        raise not_supported(estimator, f"a C_ for each class ({C.tolist()})")
     # C_c sum of losses + |W_c|^2 / 2; one-vs-rest has a C per class, which older versions store as a list
     each = slice(None) if one_vs_rest and several else 0
     strength, share = 0.0 if penalty is None else 1 / C[each], shares[each]
@@ -291,9 +276,9 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(LinearSVC)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if estimator.loss != "squared_hinge":
-        raise not_supported(estimator, f"loss={estimator.loss!r}", "loss='squared_hinge'")
+        raise not_supported(estimator, f"loss={estimator.loss!r}")
     if estimator.multi_class != "ovr":
-        raise not_supported(estimator, f"multi_class={estimator.multi_class!r}", "multi_class='ovr'")
+        raise not_supported(estimator, f"multi_class={estimator.multi_class!r}")
     ridge, l1 = (1.0, 0.0) if estimator.penalty == "l2" else (0.0, 1.0)
     model = _linear(estimator, SquaredHinge(), ridge / estimator.C, l1=l1 / estimator.C, penalised_bias=True)
     return _classified(estimator, y, weight, model)
@@ -305,7 +290,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     parts: list[Stationary] = []
     for number, part in enumerate(estimator.estimators_):
         if getattr(part, "class_weight", None) is not None:
-            raise not_supported(estimator, "class_weight=... in its estimator", "class_weight=None")
+            raise not_supported(estimator, "class_weight=... in its estimator")
         own = (numbers == (1 if len(estimator.estimators_) == 1 else number)).long().numpy()
         reading = read_estimator(part, own, weight)
         facts = None if reading.model is None else loss_facts(reading.model.loss, 1)
@@ -319,7 +304,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(DummyRegressor)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if estimator.strategy != "mean":
-        raise not_supported(estimator, f"strategy={estimator.strategy!r}", "strategy='mean'")
+        raise not_supported(estimator, f"strategy={estimator.strategy!r}")
     mean = torch.from_numpy(published(estimator, "constant_")).flatten()
     model = _without_weights(estimator, mean, SquaredError())
     return Reading(regression_targets(y, len(mean)), weight, model, notes=_zero_weights(model))
@@ -328,7 +313,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(DummyClassifier)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if isinstance(estimator.classes_, list):
-        raise not_supported(estimator, "several targets", "one target")
+        raise not_supported(estimator, "several targets")
     shares = torch.from_numpy(published(estimator, "class_prior_"))  # of each class, whatever the strategy
     model = _without_weights(estimator, shares.log(), CrossEntropy())
     numbers, classes = class_numbers(y, estimator.classes_), tuple(estimator.classes_.tolist())
@@ -355,11 +340,11 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 def _stochastic_model(estimator: Any, rows: int, losses: Mapping[str, Loss]) -> Stationary:
     """The objective that stochastic gradient descent approaches: the mean loss + alpha |w|^2 / 2."""
     if estimator.loss not in losses:
-        raise not_supported(estimator, f"loss={estimator.loss!r}", f"loss={' or '.join(map(repr, losses))}")
+        raise not_supported(estimator, f"loss={estimator.loss!r}")
     if estimator.penalty not in ("l2", None):
-        raise not_supported(estimator, f"penalty={estimator.penalty!r}", "penalty='l2'")
+        raise not_supported(estimator, f"penalty={estimator.penalty!r}")
     if estimator.early_stopping:
-        raise not_supported(estimator, "early_stopping=True, which leaves rows out", "early_stopping=False")
+        raise not_supported(estimator, "early_stopping=True, which leaves rows out")
     ridge = 0.0 if estimator.penalty is None else estimator.alpha * rows
     return replace(_linear(estimator, losses[estimator.loss], ridge), stopped_early=True, stochastic=True)
 
@@ -391,7 +376,7 @@ def _classified(estimator: Any, y: Array, weight: Tensor, model: Stationary) -> 
     if estimator.class_weight is not None:
         one_by_one = _is_liblinear(estimator) or isinstance(estimator, linear_model.SGDClassifier)
         if one_by_one and len(estimator.classes_) > 2:  # it weights only the class, not the rest
-            raise not_supported(estimator, "class_weight=... with more than two classes", "class_weight=None")
+            raise not_supported(estimator, "class_weight=... with more than two classes")
         by_weight = "sample_weight" in BALANCING and not isinstance(estimator, BALANCED_BY_ROWS)
         counted = {"sample_weight": weight.numpy()} if by_weight else {}
         shares = compute_class_weight(estimator.class_weight, classes=estimator.classes_, y=y, **counted)
@@ -426,7 +411,7 @@ def _with_l1(estimator: Any, model: Stationary, l1: Tensor, bias_l1: Tensor | No
     if bias_l1 is not None and model.bias is not None and not model.bias.any():
         model = replace(model, bias=None)  # a penalised intercept of zero has no equation
     if model.bias is None and len(l1) > 1:
-        raise not_supported(estimator, "an L1 penalty on several outputs without an intercept", "fit_intercept=True")
+        raise not_supported(estimator, "an L1 penalty on several outputs without an intercept")
     return replace(model, l1=l1, bias_l1=bias_l1)
 
 

@@ -29,7 +29,14 @@ from sklearn.tree import BaseDecisionTree
 from torch import Tensor
 
 from lostwax.adapters.sklearn.boosting import is_boosted, read_boosted
-from lostwax.adapters.sklearn.estimators import NotReadError, SettingNotReadError, is_classifier, read_estimator
+from lostwax.adapters.sklearn.estimators import (
+    NotReadError,
+    Reading,
+    SettingNotReadError,
+    has_reader,
+    is_classifier,
+    read_estimator,
+)
 from lostwax.adapters.sklearn.hist_boosting import own_encoder
 from lostwax.adapters.sklearn.inputs import numbered
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large, own_facts
@@ -82,39 +89,50 @@ def _of_inner(inner: Inner, reader: PipelineReader) -> PipelineReader:
 
 
 def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, reader: PipelineReader) -> None:
-    """One model: the rows and sums that it holds, and its equation."""
-    name = type(estimator).__name__
+    """One model: the rows and sums that it holds, and its equation or its trees."""
     if not place.reads:
         return  # the step before it is named as the reason
+    reading, not_read = None, None
+    in_trees = not has_reader(estimator) and (is_boosted(estimator) or has_trees(estimator))
+    try:
+        reading = None if in_trees else read_estimator(estimator, labels, weight)
+    except NotReadError as error:
+        not_read = error
     held = reader.scanned(estimator, place, numbered(labels, classes=is_classifier(estimator))[0], weight)
     try:
-        if is_boosted(estimator):
+        if not_read is not None:
+            raise not_read
+        if reading is not None:
+            _publish_equation(type(estimator).__name__, reading, place, reader, sums_found=held > 0)
+        elif is_boosted(estimator):
             read_boosted(estimator, place, labels, weight, reader)
-            return
-        if has_trees(estimator):
+        else:
             read_trees(estimator, place, labels, weight, reader)
-            return
-        reading = read_estimator(estimator, labels, weight)
-        if is_large(place.rows) and reading.model is not None:
-            table = SparseRecords(place.rows.tocsr().astype(np.float64), reading.y)
-            sparse = SparseFitted(name, table, reading.weight, reading.model)
-            check_sparse(sparse)
-            reader.notes += reading.notes
-            reader.publish_sparse(sparse, place)
-            return
-        x = as_numbers(place.rows)
-        if x is None and reading.model is not None and reading.model.without_features:
-            x = reading.model.weight.new_zeros(len(labels), reading.model.weight.shape[1])  # whatever they are
-        if x is None:
-            return
-        fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model, () if held else reading.sums)
-        check_empty_columns(fitted)
-        fitted = of_this_table(fitted, elsewhere=reader.public, fewer_rows=next(iter(reader.fewer_rows), None))
     except NotReadError as error:
         if held < 1:
             how = "audited only for the rows and values that it holds" if held else "not audited"
-            reader.unread.append(f"{name} was {how}: {error.reason}.")
+            reader.unread.append(f"{type(estimator).__name__} was {how}: {error.reason}.")
+
+
+def _publish_equation(name: str, reading: Reading, place: Place, reader: PipelineReader, *, sums_found: bool) -> None:
+    """Note the equation of a model, if it is that of the rows of a place."""
+    if is_large(place.rows) and reading.model is not None:
+        table = SparseRecords(place.rows.tocsr().astype(np.float64), reading.y)
+        sparse = SparseFitted(name, table, reading.weight, reading.model)
+        check_sparse(sparse)
+        reader.notes += reading.notes
+        reader.publish_sparse(sparse, place)
         return
+    x = as_numbers(place.rows)
+    if x is None and reading.model is not None and reading.model.without_features:
+        x = reading.model.weight.new_zeros(len(reading.y), reading.model.weight.shape[1])  # whatever they are
+    if x is None:
+        return
+    sums = () if sums_found else reading.sums
+    fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model, sums)
+    check_empty_columns(fitted)
+    elsewhere = () if place.units is not None else reader.public  # scalers alone are often public
+    fitted = of_this_table(fitted, elsewhere=elsewhere, fewer_rows=next(iter(reader.fewer_rows), None))
     reader.notes += [*reading.notes, *fitted.notes]
     if fitted.model is not None or fitted.sums:
         reader.publish(fitted, place)

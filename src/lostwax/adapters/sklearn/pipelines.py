@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial, singledispatch
+from functools import cache, partial, singledispatch
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,27 +14,60 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 from torch import Tensor
 
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
-from lostwax.adapters.sklearn.held_tables import HeldTable, as_part
+from lostwax.adapters.sklearn.inputs import published
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, all_lost, goes_back, objects, step_of
-from lostwax.adapters.sklearn.untold import untold
 from lostwax.adapters.slips import fewer_rows
 from lostwax.games import Cells, Columns, Extremes, Fitted, Kept, Noted, Part, Present, Records, Stored, Sums
-from lostwax.games.folding import SparseFitted, SparseRecords, folded
-from lostwax.games.notes import stored_rows, total_of_all_rows
+from lostwax.games.fitted import Transformed
+from lostwax.games.folding import SparseFitted, SparseRecords
+from lostwax.games.notes import total_of_all_rows
 from lostwax.games.trees import Bounds
 from lostwax.records.frames import coded, codes_of
-from lostwax.trainers.optimum import polish, polish_sparse
 
 LARGE = 20_000_000  # cells of a sparse matrix that is not made dense: 160 MB in float64
 FEW = 5  # rows: a value that fewer have may name people
 AGREES = 1e-9  # relative to a column's spread: a mean is that of this table
 
 Transform = Callable[[Any], Any]
+
+
+class Units(NamedTuple):
+    """The rows at a place as an affine map of the rows of a table of numbers: (x - shift) / scale."""
+
+    table: Tensor  # (n, d)
+    shift: Tensor  # (d,)
+    scale: Tensor  # (d,)
+
+    def after(self, scaler: Any) -> Units | None:
+        """Those after a scaler; None after any other step."""
+        centre, spread = torch.zeros_like(self.shift), torch.ones_like(self.scale)
+        if isinstance(scaler, MinMaxScaler):
+            spread = 1 / torch.from_numpy(published(scaler, "scale_"))
+            centre = -torch.from_numpy(published(scaler, "min_")) * spread
+        elif isinstance(scaler, StandardScaler):
+            centre = torch.from_numpy(published(scaler, "mean_")) if scaler.with_mean else centre
+            spread = torch.from_numpy(published(scaler, "scale_")) if scaler.with_std else spread
+        else:
+            return None
+        return self._replace(shift=self.shift + centre * self.scale, scale=self.scale * spread)
+
+    def stated(self, fitted: Fitted) -> Fitted | None:
+        """What a part tells of the rows of the table: its equations, and extremes if no scaler rounded them."""
+        model, unscaled = fitted.model, bool((self.shift == 0).all() and (self.scale == 1).all())
+        if fitted.forest is not None:
+            return None
+        if model is not None:
+            model = replace(model, shift=self.shift + model.shift * self.scale, scale=self.scale * model.scale)
+        sums = tuple(
+            replace(each, totals=each.totals * self.scale + each.counts[:, None] * self.shift) for each in fitted.sums
+        )
+        table, extremes = Records(self.table, fitted.table.y), fitted.extremes if unscaled else ()
+        return replace(fitted, table=table, model=model, sums=sums, extremes=extremes)
 
 
 @dataclass(frozen=True)
@@ -45,11 +78,20 @@ class Place:
     back: Back  # rebuilt rows here -> rows of the table
     reads: bool = True  # these are the rows that the next step was fitted on
     forward: Transform | None = None  # rows of the table -> rows here; None: not known
+    units: Units | None = None  # where only scalers lie before it
 
-    def through(self, step: Back, outputs: Any, *, reads: bool = True, forward: Transform | None = None) -> Place:
+    def through(
+        self,
+        step: Back,
+        outputs: Any,
+        *,
+        reads: bool = True,
+        forward: Transform | None = None,
+        units: Units | None = None,
+    ) -> Place:
         """The place after a step."""
         before = self.back
-        return Place(outputs, lambda values: before(step(values)), self.reads and reads, self._then(forward))
+        return Place(outputs, lambda values: before(step(values)), self.reads and reads, self._then(forward), units)
 
     def at(self, indices: Any) -> Place:
         """Some of the columns."""
@@ -75,6 +117,7 @@ class PipelineReader:
     sparse: list[tuple[SparseFitted, Back, bool]] = field(default_factory=list)  # with the way back, and if labelled
     notes: list[Noted] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    transformers: list[Transformed] = field(default_factory=list)  # that may keep more of the rows
     public: list[str] = field(default_factory=list)  # parts that were fitted on other rows
     fewer_rows: list[str] = field(default_factory=list)  # a sentence on each of them that states fewer rows
     # columns of texts by their number: from the steps on one to the place of its counts, and the steps after those
@@ -82,15 +125,16 @@ class PipelineReader:
     table: Any = None  # X
     labels_back: Callable[[Tensor], Tensor] | None = None  # from `y` to the labels of the table, NaN: not told
 
-    def start(self, X: Any) -> Place:
-        """The table itself."""
+    def start(self, X: Any, numbers: Tensor | None = None) -> Place:
+        """The table itself; `numbers` (n, d) if these are all its columns."""
         width = max((*self.used, X.shape[1] - 1)) + 1  # words of texts come after its columns
         self.table = X
 
         def back(values: Cells) -> Cells:
             return values.placed(slice(0, values.values.shape[1]), width).columns(self.used)
 
-        return Place(X, back, forward=unchanged)
+        units = None if numbers is None else Units(numbers, torch.zeros_like(numbers[0]), torch.ones_like(numbers[0]))
+        return Place(X, back, forward=lambda rows: rows, units=units)
 
     def through(self, transformer: Any, place: Place) -> Place:
         """The place after a transformer, with what it publishes noted."""
@@ -113,7 +157,9 @@ class PipelineReader:
     def publish(self, fitted: Fitted, place: Place, *, labelled: bool = True) -> None:
         """Note a part that was fitted on the rows of a place; `labelled` if on the labels of the table."""
         labelled = labelled and self._labelled(fitted.table.y)
-        part = Part(fitted, to_cells(place.back, self.columns), labelled, labels_back=self.labels_back)
+        direct = place.units if labelled and self.labels_back is None else None
+        stated, back = None if direct is None else direct.stated(fitted), to_cells(place.back, self.columns)
+        part = Part(fitted, back, labelled, labels_back=self.labels_back, stated=stated)
         self.parts.append(part if fitted.forest is None else replace(part, within=self._within(part, place)))
 
     def _within(self, part: Part, place: Place) -> Callable[[Bounds], Cells] | None:
@@ -176,16 +222,6 @@ class PipelineReader:
             (fitted, place.back, labelled and self.labels_back is None and self._labelled(fitted.table.y))
         )
 
-    def publish_held(self, name: str, held: HeldTable, table: Records) -> None:
-        """Note rows that the release holds as they were written, where no part is known to hold as many."""
-        width = max(2, len(held.columns))
-        for part in self.parts:
-            if sum(len(stored.x) for stored in part.fitted.stored if stored.x.shape[1] >= width) >= len(held.rows):
-                return
-        self.parts.append(as_part(held, name, table, self.weight))
-        some = self.columns.listed(held.columns) if len(held.columns) < table.x.shape[1] else ""
-        self.notes.append(stored_rows(f"{name}'s {held.path}", (len(held.rows), len(table)), some))
-
     def publish_indicators(
         self, name: str, present: Any, place: Place, sums: tuple[Sums, ...] = (), extremes: tuple[Extremes, ...] = ()
     ) -> None:
@@ -197,27 +233,6 @@ class PipelineReader:
         else:
             rows = Records(torch.from_numpy(present.toarray()), self.y)
             self.publish(Fitted(name, rows, self.weight, None, sums, extremes), place, labelled=False)
-
-    def cut(self, kept: Tensor) -> list[Part]:
-        """All parts as facts about some of the rows, with the optimum of each model on all of them."""
-        parts = []
-        for part in self.parts:
-            if part.fitted.forest is not None:  # no sum over rows: the whole table stays
-                parts.append(replace(part, rows=kept))
-                continue
-            best = (
-                None if part.fitted.model is None else polish(part.fitted.model, part.fitted.table, part.fitted.weight)
-            )
-            at_best = replace(part.fitted, model=best.model) if best is not None and best.converged else None
-            optimum = None if at_best is None else folded(at_best, kept)
-            parts.append(replace(part, fitted=folded(part.fitted, kept), optimum=optimum, cut=True))
-        for sparse, back, labelled in self.sparse:
-            model = None if sparse.model is None or sparse.model.sparse else sparse.model  # no optimum with L1 here
-            best = None if model is None else polish_sparse(model, sparse.table, sparse.weight)
-            converged = best is not None and best.converged
-            optimum = replace(sparse, model=best.model).folded(kept) if best is not None and converged else None
-            parts.append(Part(sparse.folded(kept), to_cells(back, self.columns), labelled, optimum, cut=True))
-        return parts
 
     def scanned(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> float:
         """Note the rows and sums that a part holds; the share of the rows that these tell of."""
@@ -265,10 +280,6 @@ class PipelineReader:
         self.publish_sparse(SparseFitted(name, table, weight, sums=(sums,)), place)
         return True
 
-    def _settled(self) -> tuple[int, int, int]:
-        """How many parts were fitted on other rows, are sparse, or are listed as not read: they are not refitted."""
-        return len(self.public), len(self.sparse), len(self.unread)
-
     def _leaf(self, transformer: Any, place: Place) -> Place:
         outputs, reads = self._outputs(transformer, place)
         if place.rows.ndim == 1:
@@ -277,19 +288,26 @@ class PipelineReader:
             )
             return place.through(all_lost(1), outputs)
         if place.reads:
-            before, settled = len(self.parts), self._settled()
+            before, others = len(self.parts), (self.public, self.sparse, self.unread)
+            settled = [len(each) for each in others]
             self.scanned(transformer, place, self.y, self.weight)
             own_facts(transformer, self, place)
-            if self._settled() == settled:
-                rest = untold(transformer, place.rows, self.y, self.weight, self.parts[before:])
-                self.unread += [] if rest is None else [rest]
-        back = step_of(transformer, place.rows, outputs)
-        if not goes_back(transformer, back, outputs):
+            parts = tuple(self.parts[before:])
+            every_row = any(not sums.by_label for part in parts for sums in part.fitted.sums)
+            if [len(each) for each in others] == settled and not every_row:  # a sum of all rows tells each of them
+                self.transformers.append(Transformed(transformer, place.rows, self.y, self.weight, parts))
+        units = None if place.units is None else place.units.after(transformer)
+        step = cache(lambda: step_of(transformer, place.rows, outputs))  # few audits need that of a scaler
+
+        def back(values: Cells) -> Cells:
+            return step()(values)
+
+        if units is None and not goes_back(transformer, back, outputs):
             self.unread.append(
                 f"what comes after {type(transformer).__name__} was not fully audited: it has no inverse_transform "
                 "that gives its inputs back."
             )
-        return place.through(back, outputs, reads=reads, forward=transformer.transform)
+        return place.through(back, outputs, reads=reads, forward=transformer.transform, units=units)
 
     def _outputs(self, transformer: Any, place: Place) -> tuple[Any, bool]:
         """What the next step was fitted on, and whether that is known: a TargetEncoder's own folds may be random."""
@@ -308,7 +326,7 @@ class PipelineReader:
         """The transformers of a ColumnTransformer, each with its columns and the place of its outputs."""
         for name, step, columns in transformer.transformers_:
             indices = transformer._transformer_to_input_indices.get(name, [])
-            if _dropped(step) or not len(indices):
+            if is_dropped(step) or not len(indices):
                 continue
             own = place.at(list(indices))
             if isinstance(columns, str | int):  # the step takes a series: a vectoriser of texts
@@ -429,11 +447,6 @@ def is_large(rows: Any) -> bool:
     return hasattr(rows, "toarray") and rows.shape[0] * rows.shape[1] > LARGE
 
 
-def unchanged(rows: Any) -> Any:
-    """The rows themselves."""
-    return rows
-
-
 def _columns(rows: Any, indices: Any) -> Any:
     return rows.iloc[:, indices] if hasattr(rows, "iloc") else rows[:, indices]
 
@@ -453,22 +466,8 @@ def as_numbers(rows: Any) -> Tensor | None:
         return None
 
 
-def used_columns(estimator: Any, width: int) -> list[int]:
-    """The columns of X that a model sees: all but those that a ColumnTransformer in front of it drops."""
-    if hasattr(estimator, "best_estimator_"):
-        return used_columns(estimator.best_estimator_, width)
-    if isinstance(estimator, Pipeline):
-        first = next((step for _, step in estimator.steps if step not in (None, "passthrough")), None)
-        return used_columns(first, width)
-    if not isinstance(estimator, ColumnTransformer):
-        return list(range(width))
-    branches = (
-        (step, estimator._transformer_to_input_indices.get(name, [])) for name, step, _ in estimator.transformers_
-    )
-    return sorted({int(index) for step, indices in branches if not _dropped(step) for index in indices})
-
-
-def _dropped(step: Any) -> bool:
+def is_dropped(step: Any) -> bool:
+    """Is it no transformer, but 'drop'?"""
     return isinstance(step, str) and step == "drop"
 
 

@@ -1,4 +1,4 @@
-"""From a fitted estimator and its training data to `Fitted`, with checks that the two belong together."""
+"""From a fitted estimator and its training data to `ReleasedTable`, with checks that the two belong together."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn import inputs, texts
 from lostwax.adapters.sklearn.estimators import (
-    NotReadError,
-    Reading,
-    cannot_look_behind,
     is_classifier,
     is_model,
     is_regressor,
-    read_estimator,
     refusal,
     tags_of,
 )
 from lostwax.adapters.sklearn.held_statistics import held_statistics, is_no_setting, statistics_parts
 from lostwax.adapters.sklearn.held_tables import (
     Attached,
+    HeldTable,
+    as_part,
     attached,
     held_columns,
     held_labels,
@@ -37,14 +35,15 @@ from lostwax.adapters.sklearn.held_tables import (
     not_understood,
 )
 from lostwax.adapters.sklearn.models import read_models
-from lostwax.adapters.sklearn.pipelines import PipelineReader, used_columns
-from lostwax.adapters.sklearn.same_data import check_empty_columns, of_this_table
-from lostwax.adapters.sklearn.scalers import CENTRED, read_scalers
-from lostwax.adapters.sklearn.scan import scan
+from lostwax.adapters.sklearn.pipelines import PipelineReader, is_dropped, to_cells
 from lostwax.adapters.slips import check_rows
 from lostwax.fields import shown
-from lostwax.games import Columns, Fitted, Records, ReleasedTable, RowSample
+from lostwax.games import Columns, Part, Records, ReleasedTable, RowSample
+from lostwax.games.folding import folded
+from lostwax.games.notes import stored_rows
 from lostwax.records.frames import coded
+from lostwax.records.tables import plain_array
+from lostwax.trainers.optimum import polish, polish_sparse
 
 LARGE = 20_000_000  # cells of a table of which some rows are attacked, unless all are asked for
 GAMES = 1_000  # rows of a large table that are attacked
@@ -52,71 +51,36 @@ SAMPLE_NUMBERS = 5_000_000  # cells of these rows at most: 40 MB in float64
 FEWEST_ROWS = 100
 
 
-def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
-    """Read an estimator and the data it was fitted on; every mismatch between the two is an error."""
-    X, y = inputs.unpack(data)
-    if not is_model(estimator):
-        raise refusal(estimator)
-    x = torch.from_numpy(inputs.features(X)).flatten(1)  # (n, d)
-    labels = inputs.targets(y, len(x))
-    weight = inputs.weights(sample_weight, len(x))
-    _check_fitted(estimator, x.shape[1])
-    steps = _steps(estimator)
-    columns = inputs.column_names(X, [estimator, *steps])
-    fewer = check_rows(steps, len(x)) if sample_weight is None else None
-    scaling, rest = read_scalers(steps, x, weight)
-    unread: tuple[str, ...] = ()
-    try:
-        if len(rest) > 1:
-            raise cannot_look_behind(rest[0])
-        reading = read_estimator(rest[0], labels, weight) if rest else _labels_alone(labels, weight)
-    except NotReadError as error:
-        if not (scaling.sums or scaling.extremes):
-            raise
-        reading, unread = _labels_alone(labels, weight), (_not_audited(rest, error.reason),)
-    fitted = Fitted(
-        name=" + ".join(type(step).__name__ for step in steps),
-        table=Records(x, reading.y),
-        weight=reading.weight,
-        model=None if reading.model is None else scaling.behind(reading.model),
-        sums=(*scaling.sums, *(scaling.unscaled(part) for part in reading.sums)),
-        extremes=scaling.extremes,
-        classes=reading.classes,
-        columns=columns,
-        notes=reading.notes + scaling.notes,
-        unread=unread,
-    )
-    check_empty_columns(fitted)
-    return of_this_table(fitted, precision=inputs.precision(X), fewer_rows=fewer)
-
-
 def released(
     estimator: Any, data: Any, sample_weight: Any = None, *, games: int | None = None, seed: int = 0
 ) -> ReleasedTable:
-    """Read a release of any parts: by its equations alone where scalers and a linear model are all there is.
+    """Read a fitted estimator and the data it was fitted on; every mismatch between the two is an error.
 
     A large table is cut down to some rows, drawn by `seed`, of which `games` are attacked.
     """
-    X, y = inputs.unpack(data)
+    (X, y), kind = inputs.unpack(data), type(estimator).__name__
     if not is_model(estimator):
         raise refusal(estimator)
     if hasattr(estimator, "get_params") and not isinstance(settings := estimator.get_params(deep=False), dict):
         raise TypeError(
-            f"audit: expected get_params of {type(estimator).__name__} to give its settings by name, a dict, got "
-            f"{shown(settings)}."
+            f"audit: expected get_params of {kind} to give its settings by name, a dict, got {shown(settings)}."
         )
     X = _as_table(estimator, X)
     stated = sample_weight is None and bool(getattr(X, "shape", ()))
     fewer = check_rows(_steps(estimator), X.shape[0]) if stated else None
     if y is None and not _has_labels(estimator):
         y = np.zeros(X.shape[0] if hasattr(X, "shape") else len(X), dtype=np.int64)
-    if (plain := _by_equations(estimator, X, y, sample_weight)) is not None:
-        return replace(ReleasedTable.of(plain), held_labels=_held_labels(estimator, plain.table.y))
-    vectoriser, model = texts.first_step(estimator) if texts.are_texts(X) else (None, estimator)
-    X, x, columns = _cells(estimator, vectoriser, X)
+    only_numbers = None
+    if not hasattr(X, "toarray") and (_takes_only_numbers(estimator) or _all_numbers(X)):
+        only_numbers = torch.from_numpy(inputs.features(X)).flatten(1)  # (n, d)
+        if isinstance(X, Tensor) or np.ndim(X) > 2:
+            X = plain_array("audit", "X", X).reshape(only_numbers.shape)
+    may_be_texts = getattr(getattr(X, "dtype", None), "kind", "O") not in "iufb"
+    vectoriser, model = texts.first_step(estimator) if may_be_texts and texts.are_texts(X) else (None, estimator)
+    X, x, columns = _cells(estimator, vectoriser, X, only_numbers)
     _check_fitted(model, x.shape[1])
     used = used_columns(model, x.shape[1])
-    in_columns, words = texts.text_columns(model, X)
+    in_columns, words = texts.text_columns(model, X) if hasattr(X, "iloc") else ({}, ())
     kept = set(used)
     dropped = [name for number, name in enumerate(columns.names) if number not in kept]
     if in_columns:  # a text is its words
@@ -133,56 +97,73 @@ def released(
         reader.notes.append(f"the pipeline drops these columns, and they do not count: {', '.join(dropped)}.")
     if fewer is not None:
         reader.notes.append(f"{fewer}. If these are test rows, leave them out.")
-    place = reader.start(X)
+    place = reader.start(X, only_numbers if used == [*range(x.shape[1])] else None)
     if vectoriser is not None:
         place = texts.read_vocabulary(vectoriser, reader, place)
     read_models(model, place, labels, weight, reader)
-    if reader.public and not (reader.unread or reader.parts or reader.sparse):
-        raise ValueError(
-            f"audit: nothing in this {type(estimator).__name__} was fitted on this table. Pass the rows that it was "
-            "fitted on."
-        )
-    if reader.public and reader.unread:
-        reader.unread.append(
-            f"The model was not refitted either: {reader.public[0]} was fitted on other rows, and would be fitted on "
-            "these. Pass the model after it, with X as it sees it."
-        )
     sample, opaque = None, list[str]()
-    if reader.sparse or len(x) * len(used) > LARGE:
+    as_equations = bool(reader.parts) and all(part.stated is not None for part in reader.parts)
+    if reader.sparse or (len(x) * len(used) > LARGE and not as_equations):
         width = max([len(used), *(fitted.table.rows.shape[1] for fitted, _, _ in reader.sparse)])
         sample = _sample(weight, width, games, seed)
     rows = slice(None) if sample is None else sample.rows
     if isinstance(x, Tensor) and vectoriser is None and sample is None:
-        name, table = type(estimator).__name__, Records(x[:, used], numbers)
+        table = Records(x[:, used], numbers)
         tables = [*held_tables(estimator, table.x, reader.columns, used, x.shape[1])]
         for held in tables:
-            reader.publish_held(name, held, table)
+            _publish_held(reader, kind, held, table)
         for one in attached(estimator):
             most = max((len(held.rows) for held in tables if f"{held.path}.".startswith(f"{one.path}.")), default=0)
             if most < len(table):
-                opaque += _read_attached(name, one, table, classes, reader, has_rows=most > 0)
+                opaque += _read_attached(kind, one, table, classes, reader, has_rows=most > 0)
     else:
         unread = np.empty((len(x), 0))
         opaque += [
-            not_understood(type(estimator).__name__, one)
-            for one in attached(estimator)
-            if is_no_setting(one, unread, understood=False)
+            not_understood(kind, one) for one in attached(estimator) if is_no_setting(one, unread, understood=False)
         ]
+    path = held_labels(estimator, numbers)
     return ReleasedTable(
         name=" + ".join(type(step).__name__ for step in _steps(estimator)),
         table=Records(x[rows][:, used], numbers[rows]),
         weight=weight[rows],
         columns=reader.columns,
-        parts=tuple(reader.parts if sample is None else reader.cut(sample.rows)),
+        parts=tuple(reader.parts if sample is None else _cut(reader, sample.rows)),
         classes=classes,
         notes=tuple(reader.notes),
         unread=tuple(dict.fromkeys(reader.unread)),
         public=tuple(reader.public),
         sample=sample,
-        held_labels=_held_labels(estimator, numbers),
+        held_labels=None if path is None else f"{kind}'s {path} holds the labels of all rows in their order.",
         supervised=_has_labels(estimator),
         attached=tuple(opaque),
+        transformers=tuple(reader.transformers),
     )
+
+
+def used_columns(estimator: Any, width: int) -> list[int]:
+    """The columns of X that a model sees: all but those that a ColumnTransformer in front of it drops."""
+    if hasattr(estimator, "best_estimator_"):
+        return used_columns(estimator.best_estimator_, width)
+    if isinstance(estimator, Pipeline):
+        first = next((step for _, step in estimator.steps if step not in (None, "passthrough")), None)
+        return used_columns(first, width)
+    if not isinstance(estimator, ColumnTransformer):
+        return list(range(width))
+    branches = (
+        (step, estimator._transformer_to_input_indices.get(name, [])) for name, step, _ in estimator.transformers_
+    )
+    return sorted({int(index) for step, indices in branches if not is_dropped(step) for index in indices})
+
+
+def _publish_held(reader: PipelineReader, name: str, held: HeldTable, table: Records) -> None:
+    """Note rows that the release holds as they were written, where no part is known to hold as many."""
+    width = max(2, len(held.columns))
+    for part in reader.parts:
+        if sum(len(stored.x) for stored in part.fitted.stored if stored.x.shape[1] >= width) >= len(held.rows):
+            return
+    reader.parts.append(as_part(held, name, table, reader.weight))
+    some = reader.columns.listed(held.columns) if len(held.columns) < table.x.shape[1] else ""
+    reader.notes.append(stored_rows(f"{name}'s {held.path}", (len(held.rows), len(table)), some))
 
 
 def _read_attached(
@@ -191,7 +172,7 @@ def _read_attached(
     """Note columns and statistics of the table in an attribute; sentences on what is not understood or not counted."""
     holder, columns = f"{name}'s {held.path}", [*held_columns(held, table.x, reader.columns)]
     for column in columns:
-        reader.publish_held(name, column, table)
+        _publish_held(reader, name, column, table)
     statistics = held_statistics(held, table.x, reader.columns)
     if statistics is not None:
         reader.parts += statistics_parts(statistics, name, table, reader.weight)
@@ -226,39 +207,21 @@ def _as_columns(y: Tensor, classes: tuple[object, ...]) -> tuple[Tensor, Columns
     return torch.stack([cells[:, 0], numbers], 1), Columns(("", ""), (classes, ()))
 
 
-def _by_equations(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Fitted | None:
-    """The whole release, if it is scalers and a linear model on numbers, and holds no rows beside them; else None."""
-    if hasattr(X, "toarray") or not (_takes_only_numbers(estimator) or _all_numbers(X)):
-        return None
-    try:
-        fitted = read(estimator, (X, y), sample_weight)
-    except NotReadError:
-        return None
-    in_part = (fitted.model is None or fitted.model.sparse) and not fitted.sums  # cells tell more than rows
-    if fitted.unread or in_part:
-        return None
-    if any(held.afterwards for held in attached(estimator)):
-        return None
-    return None if scan(estimator, fitted.table.x, fitted.table.y, fitted.weight).stored else fitted
-
-
-def _cells(estimator: Any, vectoriser: Any, X: Any) -> tuple[Any, Tensor | _SparseCells, Columns]:
+def _cells(
+    estimator: Any, vectoriser: Any, X: Any, only_numbers: Tensor | None
+) -> tuple[Any, Tensor | _SparseCells, Columns]:
     """X as the model takes it, texts as counts of words; its cells; and their columns."""
     if vectoriser is not None:
         X, names = texts.counts_of(vectoriser, X), texts.words_of(vectoriser)
     elif hasattr(X, "toarray"):
         X, names = X.tocsr(), inputs.column_names(X, [estimator, *_steps(estimator)])
     else:
+        names = inputs.column_names(X, [estimator, *_steps(estimator)])
+        if only_numbers is not None and getattr(getattr(X, "dtype", None), "kind", "O") in "iuf":
+            return X, only_numbers, Columns(names, ((),) * only_numbers.shape[1])
         x, columns = coded(X)
-        return X, x, replace(columns, names=inputs.column_names(X, [estimator, *_steps(estimator)]))
+        return X, x, replace(columns, names=names)
     return X, _SparseCells(X), Columns(names, ((),) * X.shape[1], are_words=vectoriser is not None)
-
-
-def _held_labels(estimator: Any, y: Tensor) -> str | None:
-    """That the release holds the labels of all rows, as a sentence."""
-    path = held_labels(estimator, y)
-    name = type(estimator).__name__
-    return None if path is None else f"{name}'s {path} holds the labels of all rows in their order."
 
 
 def _has_labels(estimator: Any) -> bool:
@@ -275,13 +238,9 @@ def _as_table(estimator: Any, X: Any) -> Any:
         except ValueError:
             raise ValueError("audit: the rows of X have different lengths. Pass one cell per column in each.") from None
         X = plain if plain.dtype.kind in "iufb" else np.asarray(X, dtype=object)
-    if getattr(X, "ndim", 2) == 1 and _takes_one_column(_steps(estimator)[0]):
+    if getattr(X, "ndim", 2) == 1 and tags_of(_steps(estimator)[0]).input_tags.one_d_array:
         return np.asarray(X)[:, None]
     return X
-
-
-def _takes_one_column(step: Any) -> bool:
-    return bool(tags_of(step).input_tags.one_d_array)
 
 
 def _with_words(
@@ -326,6 +285,26 @@ def _sample(weight: Tensor, width: int, games: int | None, seed: int) -> RowSamp
     return RowSample(rows, torch.isin(rows, played).nonzero().flatten(), len(order))
 
 
+def _cut(reader: PipelineReader, kept: Tensor) -> list[Part]:
+    """All parts as facts about some of the rows, with the optimum of each model on all of them."""
+    parts = []
+    for part in reader.parts:
+        if part.fitted.forest is not None:  # no sum over rows: the whole table stays
+            parts.append(replace(part, rows=kept))
+            continue
+        fitted, optimum = part.fitted, None
+        if fitted.model is not None and (best := polish(fitted.model, fitted.table, fitted.weight)).converged:
+            optimum = folded(replace(fitted, model=best.model), kept)
+        parts.append(replace(part, fitted=folded(fitted, kept), optimum=optimum, cut=True))
+    for sparse, back, labelled in reader.sparse:
+        model, optimum = sparse.model, None  # of a model with L1 there is no optimum here
+        if model is not None and not model.sparse:
+            best = polish_sparse(model, sparse.table, sparse.weight)
+            optimum = replace(sparse, model=best.model).folded(kept) if best.converged else None
+        parts.append(Part(sparse.folded(kept), to_cells(back, reader.columns), labelled, optimum, cut=True))
+    return parts
+
+
 def _takes_only_numbers(estimator: Any) -> bool:
     """Does its first step refuse strings and missing values? Then a table with them is not what it was fitted on."""
     first = _steps(estimator)[0]
@@ -345,19 +324,6 @@ def _all_numbers(X: Any) -> bool:
         return values.dtype.kind in "iufb" and bool(np.isfinite(values).all())
     except (ValueError, TypeError, OverflowError, RuntimeError):
         return False
-
-
-def _labels_alone(labels: Any, weight: Tensor) -> Reading:
-    """The labels of a table whose model was not read."""
-    y, classes = inputs.any_labels(labels)
-    return Reading(y, weight, classes=classes)
-
-
-def _not_audited(steps: list[Any], reason: str) -> str:
-    """Which parts of the release were not audited. Of PCA, the mean was read, but not the components."""
-    names = [f"{type(step).__name__}{' (except its mean)' if isinstance(step, CENTRED) else ''}" for step in steps]
-    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{listed} {'was' if len(names) == 1 else 'were'} not audited: {reason}."
 
 
 def _steps(estimator: Any) -> list[Any]:

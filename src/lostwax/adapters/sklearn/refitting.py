@@ -76,7 +76,19 @@ class Estimator:
 
         NaN and infinity are values that models hold (limits, missing values): they are seen as 0, and by a fingerprint.
         """
-        return [self._seen(fit.rows, fit.draw) for fit in fits]
+        seen = []
+        for fit in fits:
+            _, held, outputs = self.look(fit.rows, fit.draw)
+            parts = [np.empty(0)]
+            for path, size in self.sizes.items():
+                value = held.numbers.get(path, np.empty(0))[:size]  # a list of losses is as long as its training was
+                parts.append(np.pad(value, (0, size - value.size)))
+            numbers = {PARAMETERS: np.concatenate(parts), **outputs}
+            special = np.concatenate([np.where(np.isfinite(part), 0.0, part) for part in numbers.values()])
+            fingerprints = np.concatenate([held.fingerprints(self.opaque), fingerprint(special.tobytes())])
+            finite = {name: np.where(np.isfinite(part), part, 0.0) for name, part in numbers.items()}
+            seen.append({FINGERPRINTS: fingerprints, **finite})
+        return seen
 
     def fitted(self, rows: NDArray[np.int64], draw: int) -> Any:
         """The estimator fitted on these rows, with its own settings; where it has no random_state, `draw` is used."""
@@ -112,7 +124,8 @@ class Estimator:
                 f"audit: {type(model).__name__}.{method} was asked for {len(rows)} rows, and did not answer with "
                 "numbers for each of them. Return one row of numbers per row of X."
             ) from None  # the cause may quote them
-        numbers = _log_odds(numbers) if method == "predict_proba" else numbers
+        if method == "predict_proba":
+            numbers = np.log((numbers + SURE) / (1 - numbers + SURE))
         width = numbers.shape[1] if self.width is None else self.width
         return np.pad(numbers, ((0, 0), (0, max(0, width - numbers.shape[1]))))[:, :width]
 
@@ -138,16 +151,6 @@ class Estimator:
         more = tuple(name for name, size in released.sizes().items() if size > sizes[name] + MORE)
         return Look(self.model, released, {}).agrees(again._replace(outputs={}), 1e-6), more
 
-    def _seen(self, rows: NDArray[np.int64], draw: int) -> dict[str, Numbers]:
-        _, found, outputs = self.look(rows, draw)
-        parts = [_padded(found.numbers.get(path), size) for path, size in self.sizes.items()]
-        numbers = {PARAMETERS: np.concatenate([np.empty(0), *parts]), **outputs}
-        special = np.concatenate([np.where(np.isfinite(part), 0.0, part) for part in numbers.values()])
-        return {
-            FINGERPRINTS: np.concatenate([found.fingerprints(self.opaque), fingerprint(special.tobytes())]),
-            **{name: np.where(np.isfinite(part), part, 0.0) for name, part in numbers.items()},
-        }
-
 
 class Look(NamedTuple):
     """A fitted model, and what can be seen of it."""
@@ -158,10 +161,9 @@ class Look(NamedTuple):
 
     def agrees(self, other: Look, tolerance: float, *, numbers_alone: bool = False) -> bool:
         """The same numbers and outputs, within a relative tolerance, and the same of everything else."""
-        looks = (self, other)
-        rest = [{} if numbers_alone else one.contents.others for one in looks]
         ours, theirs = (
-            {**one.contents.numbers, **other, **one.outputs} for one, other in zip(looks, rest, strict=True)
+            {**each.contents.numbers, **({} if numbers_alone else each.contents.others), **each.outputs}
+            for each in (self, other)
         )
         return ours.keys() == theirs.keys() and all(
             value.shape == theirs[name].shape
@@ -170,30 +172,26 @@ class Look(NamedTuple):
         )
 
     def distance(self, other: Look) -> float:
-        """The sum of relative distances of what both hold and answer in the same shape."""
-        ours, theirs = ({**one.contents.numbers, **one.outputs} for one in (self, other))
-        return sum(
-            _distance(value, theirs[name])
-            for name, value in ours.items()
-            if value.shape == getattr(theirs.get(name), "shape", None)
-        )
+        """The sum of relative distances |a - b| / (|a| + |b|) of what both hold and answer in the same shape.
 
-
-def _distance(one: Numbers, other: Numbers) -> float:
-    """|a - b| / (|a| + |b|). NaN and infinity are equal to themselves, and as far from another value as 0 and 1 are."""
-    both = np.isfinite(one) & np.isfinite(other)
-    differ = ~both & ~((one == other) | (np.isnan(one) & np.isnan(other)))
-    a, b = np.where(both, one, 0.0), np.where(both, other, differ)
-    return float(np.linalg.norm(a - b) / (np.linalg.norm(a) + np.linalg.norm(b) + 1e-300))
+        NaN and infinity are equal to themselves, and as far from another value as 0 and 1 are.
+        """
+        ours, theirs = ({**each.contents.numbers, **each.outputs} for each in (self, other))
+        total = 0.0
+        for name, value in ours.items():
+            if name not in theirs or value.shape != (reference := theirs[name]).shape:
+                continue
+            both = np.isfinite(value) & np.isfinite(reference)
+            differ = ~both & ~((value == reference) | (np.isnan(value) & np.isnan(reference)))
+            a, b = np.where(both, value, 0.0), np.where(both, reference, differ)
+            total += float(np.linalg.norm(a - b) / (np.linalg.norm(a) + np.linalg.norm(b) + 1e-300))
+        return total
 
 
 class Trial(NamedTuple):
     """What a few fits show about an estimator."""
 
-    sizes: Mapping[str, int]  # of the parts that it has in every fit
-    opaque: tuple[str, ...]  # of the others, those that differ between fits
-    width: int  # numbers of an answer, at most
-    place: int | None  # of the secret among the rows
+    estimator: Estimator  # with what is seen of every fit, and the place of the secret among the rows
     seconds: float  # per fit, outputs included
     deterministic: bool  # other random numbers give the same model
     constant: bool  # other rows do, too
@@ -234,31 +232,24 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
                 f"audit: {type(model).__name__}.fit continues from an earlier fit, or draws random numbers that cannot "
                 "be seeded. Give it get_params and set_params (sklearn.base.BaseEstimator), so that it can be cloned."
             )
-    first = looks[0].contents
-    common = {
-        path: value.size
-        for path, value in first.numbers.items()
-        if all(path in look.contents.numbers for look in looks)
-    }
+    first, later = looks[0].contents, [look.contents for look in looks[1:]]
     sizes: dict[str, int] = {}
-    for path, size in sorted(common.items(), key=lambda item: item[1]):
-        if sum(sizes.values()) + size <= MOST_NUMBERS:
-            sizes[path] = size
-    opaque = [path for path in (*first.others, *first.numbers) if path not in sizes and _differs(path, looks)]
-    fitted = looks[0].model
+    for path, value in sorted(first.numbers.items(), key=lambda item: item[1].size):
+        if all(path in each.numbers for each in later) and sum(sizes.values()) + value.size <= MOST_NUMBERS:
+            sizes[path] = value.size
+    hidden = (path for path in (*first.others, *first.numbers) if path not in sizes)
+    opaque = [path for path in hidden if any((first.of(path) != each.of(path)).any() for each in later)]
     probes = sum(map(len, estimator.probes.values()))
+    width = max(sum(part.size for part in look.outputs.values()) // probes for look in looks)
     return Trial(
-        sizes,
-        tuple(opaque[:MOST_FINGERPRINTS]),
-        max(sum(part.size for part in look.outputs.values()) // probes for look in looks),
-        estimator.place,
+        replace(estimator, sizes=sizes, opaque=tuple(opaque[:MOST_FINGERPRINTS]), width=width),
         min(seconds),
-        looks[0].agrees(looks[1], 1e-9),
-        all(looks[0].agrees(look, 0) for look in looks[2:]),
-        looks[0].agrees(looks[-1], 0, numbers_alone=True),
-        _stores_seeds(fitted, _seeds(fitted)),
-        all(look.contents.complete for look in looks),
-        tuple(dict.fromkeys(_frozen(_unfitted(model, 1)))) if _cloned(model) is not None else (),
+        deterministic=looks[0].agrees(looks[1], 1e-9),
+        constant=all(looks[0].agrees(look, 0) for look in looks[2:]),
+        constant_numbers=looks[0].agrees(looks[-1], 0, numbers_alone=True),
+        stores_seeds=_stores_seeds(looks[0].model),
+        complete=all(look.contents.complete for look in looks),
+        frozen=tuple(dict.fromkeys(_frozen(_unfitted(model, 1)))) if _cloned(model) is not None else (),
     )
 
 
@@ -306,12 +297,6 @@ def _frozen(model: Any) -> Iterator[str]:
             yield type(value).__name__
 
 
-def _differs(path: str, looks: Sequence[Look]) -> bool:
-    """Whether a part that models hold is another one in another fit."""
-    one, *others = (look.contents.of(path) for look in looks)
-    return any((one != other).any() for other in others)
-
-
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Refits:
@@ -332,10 +317,10 @@ class Refits:
         """Fit one model for each set of the cohort, in processes."""
         known = cohort.shared.inputs[:, 0].long().numpy()
         own = cohort.own.inputs[:, :, 0].long().numpy()  # (m, k)
-        fits = [
-            Fit(np.concatenate([known, rows]), self._draw(seed, int(number)), seed)
-            for rows, number in zip(own, cohort.index, strict=True)
-        ]
+        draws = [0] * len(cohort)
+        if not (self.deterministic or self.public_draws):
+            draws = [int(generator(seed, "refit", number).integers(DRAWS)) for number in cohort.index.tolist()]
+        fits = [Fit(np.concatenate([known, rows]), draw, seed) for rows, draw in zip(own, draws, strict=True)]
         size = max(BATCHES * self.processes, -(-len(fits) // PARTS))
         parts = [fits[start : start + size] for start in range(0, len(fits), size)]
         every = counted(parts, "refits: parts", len(parts))
@@ -353,9 +338,6 @@ class Refits:
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         """One model per process."""
         return self.processes
-
-    def _draw(self, seed: int, number: int) -> int:
-        return 0 if self.deterministic or self.public_draws else int(generator(seed, "refit", number).integers(DRAWS))
 
     def __repr__(self) -> str:
         return f"Refits({self.shown})"
@@ -384,18 +366,13 @@ class _Remembering(NamedTuple):
     def __call__(self, fits: Sequence[Fit], processes: int) -> list[dict[str, Numbers]]:
         keys = [fit.key() for fit in fits]
         new = {key: fit for key, fit in zip(keys, fits, strict=True) if key not in self.seen}
-        found = dict(zip(new, _in_processes(self.estimator, list(new.values()), processes), strict=True))
+        waiting, batches = list(new.values()), min(len(new), BATCHES * processes) if processes > 1 else 1
+        cuts = np.linspace(0, len(waiting), max(batches, 1) + 1).astype(int)
+        work = [delayed(self.estimator.seen)(waiting[start:end]) for start, end in pairwise(cuts)]
+        looks = [look for part in Parallel(n_jobs=min(processes, len(work)))(work) for look in part]
+        found = dict(zip(new, looks, strict=True))
         self.seen.update({key: seen for key, seen in found.items() if int(new[key].rows[-1]) in self.rows})
         return [found[key] if key in found else self.seen[key] for key in keys]
-
-
-def _in_processes(estimator: Estimator, fits: Sequence[Fit], processes: int) -> list[dict[str, Numbers]]:
-    """What is seen of every model, in order."""
-    if processes == 1 or len(fits) < 2:
-        return estimator.seen(fits)
-    cuts = np.linspace(0, len(fits), min(len(fits), BATCHES * processes) + 1).astype(int)
-    work = (delayed(estimator.seen)(fits[start:end]) for start, end in pairwise(cuts))
-    return [one for part in Parallel(n_jobs=processes)(work) for one in part]
 
 
 @final
@@ -427,33 +404,16 @@ class SealedEstimator:
         _estimators.pop(self._number, None)
 
 
-def _stores_seeds(model: Any, settings: set[object]) -> bool:
-    """Do models inside a fitted one hold other seeds than the `settings`, as the trees of a forest do?"""
-    seeds = (attributes(value).get("random_state") for path, value in Walk(model) if path)
-    return any(isinstance(seed, Integral) and seed not in settings for seed in seeds)
-
-
-def _seeds(model: Any) -> set[object]:
-    """Every whole number that is set as a random_state."""
+def _stores_seeds(model: Any) -> bool:
+    """Do models inside a fitted one hold other seeds than its settings, as the trees of a forest do?"""
     settings = model.get_params(deep=True) if hasattr(model, "get_params") else {}
-    return {settings[name] for name in _seed_names(settings) if isinstance(settings[name], Integral)}
+    stated = {settings[name] for name in _seed_names(settings) if isinstance(settings[name], Integral)}
+    seeds = (attributes(value).get("random_state") for path, value in Walk(model) if path)
+    return any(isinstance(seed, Integral) and seed not in stated for seed in seeds)
 
 
 def _seed_names(settings: Mapping[str, Any]) -> list[str]:
     return [name for name in settings if name.rpartition("__")[2] == "random_state"]
-
-
-def _log_odds(probability: Numbers) -> Numbers:
-    odds: Numbers = np.log((probability + SURE) / (1 - probability + SURE))
-    return odds
-
-
-def _padded(value: Numbers | None, size: int) -> Numbers:
-    """(size,) with zeros at the end: a list of losses is as long as its training was."""
-    whole = np.zeros(size)
-    if value is not None:
-        whole[: value.size] = value[:size]
-    return whole
 
 
 def _cloned(model: Any) -> Any | None:

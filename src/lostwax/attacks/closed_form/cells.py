@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from lostwax.attacks.closed_form.attack import collected, found_by, known_extremes
+from lostwax.attacks.closed_form.attack import GAMES_NUMBERS, collected, found_by, known_extremes, known_label
 from lostwax.attacks.closed_form.evidence import certain_labels, solve
 from lostwax.attacks.closed_form.stored import held
-from lostwax.games import Extremes, Part, Present, Records
+from lostwax.games import Cells, Extremes, Guess, Kept, Part, Present, Records, ReleasedTable
 from lostwax.games.cells import Revealed
 from lostwax.games.fitted import sums_of_others
+from lostwax.progress import progress
 
 SAME = 1e-9  # of a column's spread: two means are equal
 
@@ -73,3 +79,94 @@ def _present(present: Present, table: Records, games: Tensor) -> Tensor:
     at_mean = (table.x == present.means).long()  # (n, d)
     ambiguous = unchanged & (at_mean.sum(0) > at_mean[games])
     return torch.where(ambiguous, torch.nan, torch.where(unchanged, torch.inf, present.means - total))
+
+
+class SolvedRows(NamedTuple):
+    """What a release tells of the missing row of each game."""
+
+    guess: Guess
+    cells: Cells  # of the likeliest candidate
+    certain: Cells | None  # what holds without any equation to solve
+    labels_known: Tensor | None  # (games, ...) those that are more than a blind guess; None: all
+    labels_certain: Tensor | None  # (games, ...) ... and that follow from what was read; None: none
+
+
+class _Merged(NamedTuple):
+    """What all parts together tell of the missing row of some games."""
+
+    candidates: tuple[Cells, ...]
+    labels: Tensor  # (g, ...)
+    labels_known: Tensor  # (g, ...)
+    labels_certain: Tensor  # (g, ...)
+    size: Tensor  # (g,)
+    certain: Cells  # what trees, rows that are held, sums and extremes tell
+
+
+def solved_by_parts(
+    released: ReleasedTable,
+    parts: Sequence[Part],
+    rows: Tensor,
+    blind: Tensor,
+    by_trees: Sequence[Revealed],
+    *,
+    label_given: bool,
+) -> SolvedRows:
+    """Cell by cell from the part that tells most of it: facts that hold to rounding come before models.
+
+    `blind` (games, d) are guesses at what no part tells, `by_trees` what the trees of the parts do.
+    """
+    width = max((part.fitted.numbers_per_game for part in parts), default=1)
+    groups = list[_Merged]()
+    with progress("rows", len(rows)) as advance:
+        for some in torch.split(torch.arange(len(rows)), max(1, GAMES_NUMBERS // width)):
+            trees = [each.at(some) for each in by_trees]
+            groups.append(_merged(released, parts, rows[some], label_given, trees))
+            advance(len(some))
+    count = max(len(group.candidates) for group in groups)
+    padded = [(*group.candidates, *[group.candidates[0]] * (count - len(group.candidates))) for group in groups]
+    candidates = [Cells.joined(cells) for cells in zip(*padded, strict=True)]
+    labels, known, certain, size = (torch.cat(each) for each in zip(*(group[1:5] for group in groups), strict=True))
+    x = torch.stack([cells.filled(blind) for cells in candidates], 1)  # (g, candidates, d)
+    y = labels[:, None].expand(-1, count, *labels.shape[1:])
+    guess = Guess(Records(x[:, :1], y[:, :1]), size[:, None], Records(x, y) if count > 1 else None)
+    told = Cells.joined([group.certain for group in groups])
+    return SolvedRows(guess, candidates[0], told, known, certain)
+
+
+def _merged(
+    released: ReleasedTable, parts: Sequence[Part], games: Tensor, label_given: bool, by_trees: Sequence[Revealed]
+) -> _Merged:
+    table = released.table
+    given = table.y[games] if label_given else None
+    facts = [replace(part, fitted=replace(part.fitted, model=None)) for part in parts if part.fitted.forest is None]
+    models = [
+        replace(part, fitted=replace(part.fitted, stored=(), sums=(), present=(), extremes=()))
+        for part in parts
+        if part.fitted.model is not None
+    ]
+    by_facts = [one for part in facts for one in revealed(part, games, label_given=label_given)]
+    answers = [*by_facts, *by_trees]
+    answers += [one for part in models for one in revealed(part, games, label_given=label_given)]
+    lost = Cells.lost(len(games), table.x.shape[1])
+    certain = [one.candidates[0] for one in (*(fact for fact in by_facts if len(fact.candidates) == 1), *by_trees)]
+    best, others = lost, list[Cells]()
+    labels, size = known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
+    labelled, labels_certain = (torch.zeros(labels.shape, dtype=torch.bool) for _ in range(2))
+    for answer in answers:
+        first, *alternatives = answer.candidates
+        some = torch.from_numpy(first.kept.max(1) > Kept.LOST)  # (g,)
+        others = [*(one.or_else(first) for one in others), *(best.or_else(cells) for cells in alternatives)]
+        best = best.or_else(first)
+        if answer.labels is not None:
+            each = (-1, *[1] * (labels.ndim - 1))
+            known = (some if answer.labels_known is None else answer.labels_known).reshape(each)
+            new = known & ~answer.labels.isnan() & ~labelled
+            labels = torch.where(new, answer.labels.to(labels), labels)
+            labelled |= new
+            if answer.labels_certain is not None:
+                labels_certain |= new & answer.labels_certain.reshape(each)
+        size = torch.where(size == 0, answer.size * some, size)
+    several = tuple(released.columns.likeliest(cells, table.x, games) for cells in (best, *others))
+    labels = labels if given is None else given
+    decided = reduce(Cells.or_else, certain, lost).decided()
+    return _Merged(several, labels, labelled, labels_certain, size, decided)

@@ -14,7 +14,7 @@ from sklearn.svm import LinearSVC
 from torch import nn
 
 import lostwax as lw
-from lostwax.adapters.sklearn import read
+from equations import read
 from lostwax.attacks import ClosedForm
 from lostwax.audits import Verdict
 from lostwax.games import Records

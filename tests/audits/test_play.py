@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lostwax as lw
-from lostwax.audits.judging import one_by_one
+from lostwax.audits.play import one_by_one
 from lostwax.games import Guess, Knowledge, Records
 from lostwax.games.judges import OneToOne
 
