@@ -340,6 +340,7 @@ def test_a_small_bank_does_not_lose_the_class():
     knowledge = Knowledge(net, trainer, lw.Informed(known), lw.access.Weights(), prior)
     cohort = lw.Informed(known).deal(secrets, 20, seed=0)
     released = trainer(net, cohort, seed=0).flat().double()
-    likeliest = Newton(bank=100).inverter(knowledge, seed=0)._likeliest(released, None)
+    inverter = Newton(bank=100).inverter(knowledge, seed=0)
+    likeliest = inverter.bank.likeliest(released, None, inverter.problem.quick, inverter.problem.coordinates)
     truth = cohort.own.y[:, 0].tolist()
     assert all(label in {int(one.nearest.label) for one in mine} for label, mine in zip(truth, likeliest, strict=True))

@@ -10,10 +10,10 @@ from torch import nn
 import lostwax as lw
 from lostwax.attacks.newton import set_problem
 from lostwax.attacks.newton.corners import Corners
+from lostwax.attacks.newton.least_squares import Linearised
 from lostwax.attacks.newton.record_span import first_layer, record_span
 from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem
-from lostwax.attacks.newton.solver import Linearised, Problem
-from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.attacks.newton.training_map import Problem, TrainingMap
 from lostwax.attacks.newton.whole_sets import WholeSets
 from lostwax.defences import Defended, Rounded
 from lostwax.games import Cohort, Hints, Knowledge, Records, Release
@@ -455,7 +455,7 @@ def test_where_quick_jacobians_do_not_reach_rounding_exact_ones_do():
     sets = replace(sets, problem=problem)
     polisher = SetPolisher.of(sets, whole.exact, whole.published, jacobians=2)
     a = sets.inside.one.of_records(own.x.flatten(1)).flatten()
-    assert not polisher.polished(sets.descend(a + 1e-7, own.y, 0), sets.released).explained
+    assert not polisher.finish([sets.descend(a + 1e-7, own.y, 0)])[0].explained
     found = polisher.solve(a + 1e-7, own.y, 0, release.flat().double())
     assert found.certified
     assert errors(found, own).max() < 1e-20

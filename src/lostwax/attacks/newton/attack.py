@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,10 +13,8 @@ from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
 from lostwax.attacks.newton.inverter import Inverter
 from lostwax.attacks.newton.matrix_free import MatrixFree
 from lostwax.attacks.newton.misfit import MODELS, OtherRecords
-from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.record_span import first_layer
-from lostwax.attacks.newton.solver import Problem
-from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.attacks.newton.training_map import Problem, Published, TrainingMap
 from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, WholeSets
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
@@ -236,7 +234,7 @@ class Newton:
             return self._for_sets(knowledge, seed)
         if self.products is not None:
             parts = self._parts(knowledge, seed)
-            problem = Problem(parts.released_by, parts.quick, parts.coordinates)
+            problem: Problem[Any] = Problem(parts.released_by, parts.quick, parts.coordinates)
             prior = Coordinates.principal(parts.available, self.coordinates).times(parts.quick.secrets)
             return MatrixFree(problem, prior, parts.bank, parts.published, self.products, knowledge.prior[:1])
         return self.inverter(knowledge, seed=seed)
@@ -256,7 +254,7 @@ class Newton:
             units = published.units(exact, flat(prior)[rows].flatten(1), prior.y[rows])
             released_by = replace(released_by, units=units)
         exact, quick = released_by.computed_in(torch.float64), released_by.computed_in(torch.float32, tf32=True)
-        return WholeSets(exact, quick, prior, published, SETS * self.jacobians, seed)
+        return WholeSets(exact, quick, prior, prior[:1], published, SETS * self.jacobians, seed)
 
     def inverter(self, knowledge: Knowledge, *, seed: int, responses: Responses | None = None) -> Inverter:
         """For known records, without products; with these responses if they were prepared before."""
@@ -286,8 +284,8 @@ class Newton:
         if responses is None or self.response is None or not self.response.follows_all(_weights(knowledge)):
             return None
         classes = torch.zeros(len(y), dtype=torch.long, device=y.device) if y.is_floating_point() else y
-        problem = Problem(parts.quick, parts.quick, parts.coordinates)
-        return Annealing(problem, ErrorModel.of(responses.errors), ClassPrior.each(unknowns, classes))
+        errors, priors = ErrorModel.of(responses.errors), ClassPrior.each(unknowns, classes)
+        return Annealing(parts.quick, parts.quick, parts.coordinates, errors, priors)
 
     def responses(self, knowledge: Knowledge, *, seed: int) -> Responses:
         """The linear response, its directions and its check from models trained on known and prior records."""

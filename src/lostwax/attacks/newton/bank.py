@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.attacks.newton.least_squares import Point
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Records
 from lostwax.learning.coordinates import Coordinates, flat
@@ -35,6 +36,10 @@ class Entry(NamedTuple):
     def classes(self) -> Classes:
         """The label as a key."""
         return tuple(self.label.tolist())
+
+    def point(self, released: Tensor) -> Point:
+        """Its distance from a release (p,)."""
+        return Point(self.a, self.label, self.weights.double() - released)
 
 
 class Likely(NamedTuple):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.attacks.newton.solver import Point, Problem
+from lostwax.attacks.newton.least_squares import Point, Search
+from lostwax.attacks.newton.training_map import POLISHING, Problem
 from lostwax.games import Records, Release
 from lostwax.learning.coordinates import flat
 from lostwax.seeds import generator
@@ -105,7 +106,7 @@ class AnswerCheck:
     less time than a training, so they tell which records are worth one.
     """
 
-    problem: Problem
+    problem: Problem[Any]
     others: OtherRecords
     prior_mean: Tensor  # (r,) of the unknowns
     prior_variance: Tensor  # (r,)
@@ -136,12 +137,12 @@ class AnswerCheck:
         far = self._differences(lines.flatten(0, 1)).view_as(values)
         back = torch.where(returning(far, values, a[which]), far, torch.inf).flatten()
         starts = lines.flatten(0, 1)[back.argsort()[: min(DOUBLES, int(back.isfinite().sum()))]]
-        found = self._trained(alike)
-        if begun := self._trained(starts):
-            released, limit = self.released.expand(len(begun), -1), torch.full((len(begun),), enough)
-            ended = self.problem.descend(begun, self.problem.linears(begun), released, limit, jacobians)
-            found += [game.point for game in ended]
-        return [one for one in found if len(self._different(one.a[None]))]
+        points = self._trained(starts)
+        linears = self.problem.linears(points)
+        searches = [Search(*each, self.released, enough) for each in zip(points, linears, strict=True)]
+        self.problem.descend(searches, POLISHING, jacobians)
+        doubles = self._trained(alike) + [search.point for search in searches]
+        return [double for double in doubles if len(self._different(double.a[None]))]
 
     @cached_property
     def _near(self) -> Tensor:

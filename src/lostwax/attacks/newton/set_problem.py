@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.attacks.newton.factored import Factored
 from lostwax.attacks.newton.inverter import MANY, WEAKEST, Inversion, Polisher, Posterior, noise_of
+from lostwax.attacks.newton.least_squares import Factored, Linearised, Point, Rule, Search
 from lostwax.attacks.newton.misfit import OtherRecords
-from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.record_span import RecordSpan
-from lostwax.attacks.newton.solver import GOOD, NEARLY, Ended, Point, Problem, free_step
-from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.attacks.newton.training_map import GOOD, NEARLY, Problem, Published, TrainingMap
 from lostwax.games import Records, Release
 from lostwax.inits import trainable
 from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.decoders import Span
 from lostwax.progress import progress
 
-DAMPINGS = (0.04, 0.2, 1.0, 5.0, 25.0, 125.0)  # times the last damping, all tried at once
-FIRST_DAMPING, MOST_DAMPING, LEAST_DAMPING = 1e-2, 1e4, 1e-15  # of the mean curvature
-STALLED = 0.999  # of the objective
+STALLED = 0.999  # of the residual
+FIRST_DAMPING = 1e-2  # of the mean curvature
+RULE = Rule((0.04, 0.2, 1.0, 5.0, 25.0, 125.0), stalled=STALLED, raised=125.0, damping_range=(1e-15, 1e4))
 FINISHED = 1e-5  # of the weights: from here on it is polished
 NEAR = 1e-3  # of the weights: from here on a few steps of all records are enough; one wrong label among 100 leaves 0.06
 EXACT = 3  # Jacobians in float64, at most
@@ -78,7 +76,7 @@ class NumberRange(NamedTuple):
 class SetProblem:
     """Training on k unknown records, and the release that it is to give."""
 
-    problem: Problem
+    problem: Problem[Any]
     released: Tensor  # (1, p')
     prior: Records  # with the inputs of the problem's maps
     inside: NumberRange
@@ -101,7 +99,7 @@ class SetProblem:
         one = _beside(numbers, mean, labels)
         inputs = torch.eye(r).to(numbers.origin)
         ours = _beside(numbers._replace(origin=span.constant * inputs[-1], directions=inputs[:-1]), mean, labels)
-        problem = Problem(span.reduced_map(exact), span.reduced_map(quick), ours.times(k))
+        problem: Problem[Any] = Problem(span.reduced_map(exact), span.reduced_map(quick), ours.times(k))
         released = problem.exact.in_units(span.reduced(release))
         return cls(problem, released, reduced, NumberRange.of(prior, one, k), span)
 
@@ -115,7 +113,7 @@ class SetProblem:
         (point,) = self.problem.points(a[None], label[None], self.released)
         return point.distance <= NEAR * float(self.released.norm())
 
-    def descend(self, a: Tensor, label: Tensor, jacobians: int) -> Ended:
+    def descend(self, a: Tensor, label: Tensor, jacobians: int) -> SetSearch:
         """From unknowns (r,) of classes (k,)."""
         (point,) = self.problem.points(a[None], label[None], self.released)
         return descend(self.problem, self.inside, point, self.released, jacobians)
@@ -185,9 +183,9 @@ class SetPolisher(Polisher):
         found = self._by_factors(point, 0)
         return found if found is not None and found.explained else None
 
-    def _polished_set(self, ended: Ended) -> Inversion:
+    def _polished_set(self, search: SetSearch) -> Inversion:
         """By quick Jacobians, and by factors where these do not explain what is nearly explained."""
-        found = self.polished(ended, self.sets.released)
+        (found,) = self.finish([search])
         if self.published.defended or found.explained or found.residual > FINISHED * float(self.sets.released.norm()):
             return found
         a = self.problem.coordinates.of_records(found.record)
@@ -250,13 +248,13 @@ class SetPolisher(Polisher):
             rounding = rounding * (self.sets.released.numel() / self.whole_weights) ** 0.5
         return rounding
 
-    def _is_noise(self, game: Ended) -> bool:
+    def _is_noise(self, point: Point, jacobian: Tensor) -> bool:
         """Within the space of a defended release nothing is certified, so that nothing is tested."""
-        return self.sets.span is not None or super()._is_noise(game)
+        return self.sets.span is not None or super()._is_noise(point, jacobian)
 
-    def _compared(self, found: Inversion, point: Point, released: Tensor) -> Inversion:
+    def _compared(self, inversion: Inversion, point: Point, released: Tensor) -> Inversion:
         """Only if the first layer shows no space: one that does is linear in the records, and mirrors none."""
-        return found if self.sets.span is not None else super()._compared(found, point, released)
+        return inversion if self.sets.span is not None else super()._compared(inversion, point, released)
 
     @property
     def whole_weights(self) -> int:
@@ -264,49 +262,56 @@ class SetPolisher(Polisher):
         return sum(value.numel() for value in trainable(self.whole.net).values())
 
 
+@dataclass(eq=False)
+class SetSearch(Search[Linearised]):
+    """The search for one training set."""
+
+    scale: float = 1.0  # the mean curvature at its start
+
+
+@dataclass(frozen=True, eq=False)
+class RangedProblem(Problem[SetSearch]):
+    """|A(z) - theta|^2 + w |excess of z|^2.
+
+    The second term is 0 at the records. It keeps the path away from records that no data set has, where it gets stuck.
+    """
+
+    inside: NumberRange | None
+
+    @property
+    def bounds(self) -> None:
+        """None: numbers outside have a price."""
+
+    def values(self, searches: Sequence[SetSearch], tried: Tensor, residuals: Tensor) -> Tensor:
+        """(g, f) the sum."""
+        values = residuals.square().sum(2)
+        if self.inside is None:
+            return values
+        weight = values.new_tensor([OUTSIDE * search.scale for search in searches]).unsqueeze(1)
+        return values + weight * self.inside.excess(tried).square().sum((2, 3))
+
+    def quadratic(self, search: SetSearch) -> tuple[Tensor, Tensor, Tensor | float]:
+        """With the second term, in which the numbers that are outside stay there."""
+        normal, slope, _ = super().quadratic(search)
+        if self.inside is not None:
+            normal = normal.clone()
+            self.inside.add(normal, slope, OUTSIDE * search.scale, self.inside.excess(search.point.a))
+        return normal, slope, search.scale
+
+
 def descend(
-    problem: Problem,
+    problem: Problem[Any],
     inside: NumberRange | None,
     point: Point,
     released: Tensor,
     jacobians: int,
     solved: Callable[[Point], bool] | None = None,
-) -> Ended:
-    """Levenberg's method on  |A(z) - theta|^2 + w |excess of z|^2,  with several dampings tried at once.
-
-    The second term is 0 at the records. It keeps the path away from records that no data set has, where it gets stuck.
-    It ends at a point that is `solved`.
-    """
-    damping, count = FIRST_DAMPING, 0
-    linear = problem.linear(point.a, point.label)
+) -> SetSearch:
+    """From one point to where the release (1, p) is nearly explained, or to a point that is `solved`."""
+    linear, enough = problem.linear(point.a, point.label), FINISHED * float(released.norm())
     scale = float(linear.normal.diagonal().mean())
-    weight, fresh = OUTSIDE * scale, True
-    with progress("Newton's method: Jacobians", jacobians) as advance:
-        while count < jacobians and point.distance > FINISHED * float(released.norm()):
-            if not fresh:
-                linear, count = problem.linear(point.a, point.label), count + 1
-                advance(1)
-            normal, slope = linear.normal.clone(), linear.jacobian.double().mT @ point.residual
-            value = float(point.residual.square().sum())
-            if inside is not None:
-                excess = inside.excess(point.a)
-                inside.add(normal, slope, weight, excess)
-                value += float(weight * excess.square().sum())
-            dampings = [damping * factor for factor in DAMPINGS]
-            tried = torch.stack([point.a + free_step(normal, slope, one * scale) for one in dampings])  # (f, r)
-            tried = torch.where(tried.isfinite(), tried, point.a)  # a step that could not be solved for
-            labels = point.label.expand(len(tried), -1)
-            residuals = problem.exact(problem.coordinates(tried), labels).double() - released
-            values = residuals.square().sum(1)
-            if inside is not None:
-                values = values + weight * inside.excess(tried).square().sum((1, 2))
-            best = int(values.nan_to_num(torch.inf).argmin())
-            fresh = not bool(values[best] < value)
-            if fresh and damping > MOST_DAMPING:
-                break
-            damping = damping * DAMPINGS[-1] if fresh else max(dampings[best], LEAST_DAMPING)
-            if not fresh:
-                point = Point(tried[best], point.label, residuals[best])
-                if float(values[best]) > STALLED * value or (solved is not None and solved(point)):
-                    break
-    return Ended(point, linear, count)
+    search = SetSearch(point, linear, released[0], enough, fresh=True, damping=FIRST_DAMPING, scale=scale)
+    if jacobians:
+        ranged = RangedProblem(problem.exact, problem.quick, problem.coordinates, inside)
+        ranged.descend([search], RULE, jacobians, solved)
+    return search

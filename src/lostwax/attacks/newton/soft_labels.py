@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from lostwax.attacks.newton.least_squares import Point
 from lostwax.attacks.newton.set_problem import SetProblem, descend
-from lostwax.attacks.newton.solver import Point, Problem
-from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.attacks.newton.training_map import Problem, TrainingMap
 from lostwax.games import Loss, Records
 from lostwax.learning.coordinates import Coordinates
 
@@ -91,7 +91,7 @@ def soft_labels(sets: SetProblem, a: Tensor, classes: Sequence[int], free: int, 
     directions = torch.cat([moves.view(free * r, origin.numel()), shares.view(k * (c - 1), origin.numel())])
     origin[:free, :r] = 0.0
     anywhere = torch.full_like(directions[:, 0], torch.inf)
-    problem = Problem(exact, quick, Coordinates(origin.flatten(), directions, -anywhere, anywhere))
+    problem: Problem[Any] = Problem(exact, quick, Coordinates(origin.flatten(), directions, -anywhere, anywhere))
     start = torch.cat([a[:free].flatten(), a.new_zeros(k * (c - 1))])
     label = torch.zeros(k, dtype=torch.long, device=a.device)
     (point,) = problem.points(start[None], label[None], sets.released)

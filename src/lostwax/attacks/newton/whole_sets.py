@@ -11,13 +11,12 @@ from torch import Tensor
 
 from lostwax.attacks.newton.bank import Classes, means_of
 from lostwax.attacks.newton.corners import Corners, corners
-from lostwax.attacks.newton.inverter import MANY, Inversion, as_guess
-from lostwax.attacks.newton.published import Published
+from lostwax.attacks.newton.inverter import MANY, Inversion, Inverting
 from lostwax.attacks.newton.record_span import record_span
 from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem
 from lostwax.attacks.newton.soft_labels import Soft, soft_labels
-from lostwax.attacks.newton.training_map import TrainingMap
-from lostwax.games import Guess, Hints, Records, Release
+from lostwax.attacks.newton.training_map import Published, TrainingMap
+from lostwax.games import Hints, Records, Release
 from lostwax.learning.coordinates import flat
 from lostwax.progress import progress
 from lostwax.seeds import generator
@@ -33,19 +32,16 @@ FOUND = 0.5  # of the records: the fewest corners that a search begins with
 
 
 @dataclass(frozen=True, eq=False)
-class WholeSets:
+class WholeSets(Inverting):
     """A prepared Newton against an adversary who knows no record."""
 
     exact: TrainingMap
     quick: TrainingMap
     prior: Records
+    like: Records  # one record, for shapes, dtypes and devices
     published: Published
     jacobians: int
     seed: int
-
-    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Guess each model's records; certified where they reproduce the weights to rounding."""
-        return as_guess(self.invert(release, hints), self.prior[:1], release.flat().device)
 
     def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
         """Every model of the release, with the evidence."""
