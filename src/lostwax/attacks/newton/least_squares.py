@@ -259,8 +259,8 @@ class Bidiagonal(NamedTuple):
     def steps(self, dampings: Tensor, noise: Tensor, from_mean: Tensor) -> Tensor:
         """The minima of  |J s + residual|^2 + noise |s + from_mean|^2 + damping |s|^2  within the space, (m, f, r).
 
-        One per damping (m, f), in shares of the largest curvature, without further products. `noise` (m,) is the variance
-        of a weight, `from_mean` (m, r) the unknowns' distance from the prior mean in its deviations.
+        One per damping (m, f), in shares of the largest curvature. `noise` (m,) is the variance of a weight and
+        `from_mean` (m, r) the unknowns' distance from the prior mean in its deviations.
         """
         normal = self.bidiagonal.mT @ self.bidiagonal  # (m, k, k)
         lifted = noise.unsqueeze(1) + dampings * normal.diagonal(dim1=1, dim2=2).amax(1, keepdim=True)  # (m, f)

@@ -1,4 +1,4 @@
-"""Training as a function of the secret records, with its derivatives; how a release is made, and the inverse problem."""
+"""Training as a function of the secret records, with its derivatives; how a release is made; the inverse problem."""
 
 from __future__ import annotations
 

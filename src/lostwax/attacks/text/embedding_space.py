@@ -11,24 +11,29 @@ responses in units of their error on models that were trained, mean and variance
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lostwax.attacks.newton.least_squares import Dense, Linearised, Point, Rule, Search
 from lostwax.attacks.text.response import SentenceResponse
 
 STAGES = ((10.0, 12), (3.0, 10), (1.0, 10))  # the noise, and steps
 START = 0.3  # deviation of a start from the table's mean, in deviations of the table
 TOGETHER = 2  # starts of each label
-DAMPING, EASED, RAISED = 1.0, 1 / 3, 4.0  # of Levenberg and Marquardt: at first, after a step that helps, after others
+DAMPING = 1.0  # of Levenberg and Marquardt, at first
+RULE = Rule((1.0,), stalled=1.0, raised=4.0, eased=1 / 3, damping_range=(1e-6, 1e6))
 
 
-class EmbeddingSpace(NamedTuple):
-    """The search in embedding space."""
+@dataclass(frozen=True, eq=False)
+class EmbeddingSpace(Dense[Search[Linearised]]):
+    """The search in embedding space; unknowns are the n = length d numbers of a sentence's embeddings."""
 
     response: SentenceResponse  # in units of its error
+    noise: float = 1.0
 
     def sentence(self, target: Tensor, labels: Tensor, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
         """The tokens (length,) nearest to the best solution from a few starts with each of some labels; its label."""
@@ -36,10 +41,20 @@ class EmbeddingSpace(NamedTuple):
         y = labels.to(table.device).repeat_interleave(TOGETHER)
         drawn = torch.from_numpy(draw.standard_normal((len(y), length, table.shape[1]))).to(table)
         e = table.mean(0) + START * table.std() * drawn
+        value, jacobian = self.response.linearised(e, y)
+        searches = [
+            Search(Point(*each[:3]), Linearised.of(each[3]), target, fresh=True)
+            for each in zip(e.flatten(1), y, value - target, jacobian.flatten(2), strict=True)
+        ]
         for noise, steps in STAGES:
-            e, left = self._solved(target, y, e, noise, steps)
-        best = left.argmin()
-        return self.nearest(e[best], y[best], 1)[:, 0], y[best]
+            stage = replace(self, noise=noise)
+            self.linearise([search for search in searches if not search.fresh])
+            for search in searches:
+                search.damping = DAMPING
+            stage.descend(searches, RULE, steps - 1)
+        a, residual = (torch.stack([search.point[place] for search in searches]).unsqueeze(1) for place in (0, 2))
+        best = searches[int(stage.values(searches, a, residual).argmin())].point
+        return self.nearest(best.a.view(length, -1).to(table), best.label, 1)[:, 0], best.label
 
     def nearest(self, e: Tensor, y: Tensor, shortlist: int, target: Tensor | None = None) -> Tensor:
         """(length, shortlist) the tokens nearest to embeddings (length, d), in the metric of their precision.
@@ -48,52 +63,56 @@ class EmbeddingSpace(NamedTuple):
         """
         value, jacobian = self.response.linearised(e[None], y.to(e.device)[None])
         length, d = e.shape
-        aim = value[0] if target is None else target
-        noise = max(1.0, float((aim - value[0]).square().mean().sqrt()))
-        precision, gradient = self._normal(e[None], value, jacobian, noise, aim)
+        residual = torch.zeros_like(value[0]) if target is None else value[0] - target
+        point = Point(e.flatten(), y, residual)
+        here = replace(self, noise=max(1.0, float(residual.square().mean().sqrt())))
+        precision, slope, _ = here.quadratic(Search(point, Linearised.of(jacobian[0].flatten(1)), residual))
         table, place = self.response.embeddings.double(), e.double()
         if target is not None:
-            place = place + torch.linalg.solve(precision[0], gradient[0]).view(length, d)
-        spread = torch.linalg.inv(precision[0]).view(length, d, length, d)
-        found = []
+            place = place - torch.linalg.solve(precision, slope).view(length, d)
+        spread = torch.linalg.inv(precision).view(length, d, length, d)
+        tokens = []
         for position in range(length):
             away = table - place[position]  # (v, d)
             far = (away @ torch.linalg.inv(spread[position, :, position]) * away).sum(1)
-            found.append(far.topk(min(shortlist, len(table)), largest=False).indices)
-        return torch.stack(found)
+            tokens.append(far.topk(min(shortlist, len(table)), largest=False).indices)
+        return torch.stack(tokens)
 
-    def _solved(self, target: Tensor, y: Tensor, e: Tensor, noise: float, steps: int) -> tuple[Tensor, Tensor]:
-        """The embeddings (m, length, d) after some damped steps, and what they leave (m,)."""
-        damping = torch.full((len(e), 1), DAMPING, dtype=torch.float64, device=e.device)
-        value, jacobian = self.response.linearised(e, y)
-        left = self._left(e, value, noise, target)
-        for _ in range(steps):
-            precision, gradient = self._normal(e, value, jacobian, noise, target)
-            damped = precision + torch.diag_embed(damping * precision.diagonal(dim1=1, dim2=2))
-            other = e + torch.linalg.solve(damped, gradient).to(e).view_as(e)
-            there = self._left(other, self.response.of_embeddings(other, y), noise, target)
-            better = there < left
-            damping = torch.where(better[:, None], EASED * damping, RAISED * damping).clamp(1e-6, 1e6)
-            e, left = torch.where(better[:, None, None], other, e), torch.where(better, there, left)
-            value, jacobian = self.response.linearised(e, y)
-        return e, left
+    def residuals(self, searches: Sequence[Search[Linearised]], tried: Tensor) -> Tensor:
+        """(g, f, r) the response at embeddings (g, f, n), less the target."""
+        y = torch.stack([search.point.label for search in searches]).repeat_interleave(tried.shape[1])
+        value = self.response.of_embeddings(self._embeddings(tried.flatten(0, 1)), y).view(*tried.shape[:2], -1)
+        return value - torch.stack([search.released for search in searches]).unsqueeze(1)
 
-    def _left(self, e: Tensor, value: Tensor, noise: float, target: Tensor) -> Tensor:
-        """(m,) the sum that is minimised."""
-        mean, variance = self._prior()
-        return ((target - value) / noise).square().sum(1) + (e - mean).square().sum((1, 2)) / variance
+    def values(self, searches: Sequence[Search[Linearised]], tried: Tensor, residuals: Tensor) -> Tensor:
+        """(g, f) the sum that is minimised."""
+        mean, variance = self._prior(tried)
+        return (residuals / self.noise).square().sum(2) + (tried - mean).square().sum(2) / variance
 
-    def _normal(
-        self, e: Tensor, value: Tensor, jacobian: Tensor, noise: float, target: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Half of the sum's Hessian (m, n, n) and minus half its gradient (m, n), n = length d, by Gauss-Newton."""
-        mean, variance = self._prior()
-        whitened = (jacobian.flatten(2) / noise).double()  # (m, r, n)
-        one = torch.eye(whitened.shape[2], dtype=torch.float64, device=e.device)
-        pulled = whitened.mT @ ((target - value) / noise).double().unsqueeze(2)
-        back = ((mean - e) / variance).flatten(1).double()
-        return whitened.mT @ whitened + one / float(variance), pulled.squeeze(2) + back
+    def linearise(self, searches: Sequence[Search[Linearised]]) -> None:
+        """At all points together."""
+        if searches:
+            e = self._embeddings(torch.stack([search.point.a for search in searches]))
+            _, jacobian = self.response.linearised(e, torch.stack([search.point.label for search in searches]))
+            for search, each in zip(searches, jacobian.flatten(2), strict=True):
+                search.linear, search.fresh, search.jacobians = Linearised.of(each), True, search.jacobians + 1
 
-    def _prior(self) -> tuple[Tensor, Tensor]:
+    def quadratic(self, search: Search[Linearised]) -> tuple[Tensor, Tensor, Tensor]:
+        """Half of the sum's Hessian (n, n) and half its gradient (n,), by Gauss-Newton; damped as by Marquardt."""
+        mean, variance = self._prior(search.point.a)
+        jacobian, normal = search.linear
+        unit = torch.eye(len(normal), dtype=torch.float64, device=normal.device)
+        pulled = jacobian.double().mT @ search.point.residual.double()
+        slope = pulled / self.noise**2 + ((search.point.a - mean) / variance).double()
+        precision = normal / self.noise**2 + unit / float(variance)
+        return precision, slope, precision.diagonal()
+
+    def _embeddings(self, a: Tensor) -> Tensor:
+        """(m, length, d) of unknowns (m, n)."""
         table = self.response.embeddings
-        return table.mean(0), table.var(0).mean()
+        return a.to(table).view(len(a), -1, table.shape[1])
+
+    def _prior(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean (n,) and variance of the unknowns."""
+        table = self.response.embeddings
+        return table.mean(0).repeat(a.shape[-1] // table.shape[1]), table.var(0).mean()
