@@ -272,7 +272,8 @@ class Polisher:
         if inversion.certified and self.problem.quick.trained:
             expected = jacobian.double() @ likeliest.weakest.mT  # (p, w)
             if not (self._accurate(likeliest.directions) and self.problem.moves(point, likeliest.weakest, expected)):
-                likeliest = self._likeliest_record(point, self.problem.exact_linear(point.a, point.label), rounding)
+                exact = Linearised.of(self.problem.exact_tangents(point.a, point.label))
+                likeliest = self._likeliest_record(point, exact, rounding)
                 inversion = self._inversion(point, likeliest, rounding, search.jacobians)
         if released is None or not inversion.certified:
             return inversion

@@ -46,7 +46,7 @@ class RecordSpan(NamedTuple):
         """
         start = {name: value[0].double() for name, value in weights.trainer.init(weights.net, [0], seed=0).items()}
         net = deepcopy(weights.net).double().to(self.rows.device)
-        ours = self._extended(start) @ self.rows.mT  # (h, r)
+        ours = _extended(start, self.layer).to(self.rows) @ self.rows.mT  # (h, r)
         layer = nn.Linear(ours.shape[1], ours.shape[0], bias=False, dtype=ours.dtype, device=ours.device)
         if self.layer:
             place, _, name = self.layer.removesuffix(".").rpartition(".")
@@ -61,18 +61,14 @@ class RecordSpan(NamedTuple):
         if units is not None:  # a defence's noise has the same size along the rows
             sizes = {name: value.numel() for name, value in trainable(weights.net).items()}
             parts = dict(zip(sizes, torch.split(units, list(sizes.values())), strict=True))
-            parts[f"{self.layer}weight"] = parts[f"{self.layer}weight"].new_full((ours.numel(),), self.unit(weights))
+            parts[f"{self.layer}weight"] = parts[f"{self.layer}weight"][:1].expand(ours.numel())
             units = torch.cat([part for name, part in parts.items() if name != f"{self.layer}bias"])
         return replace(weights, net=net, trainer=trainer, known=known, units=units)
-
-    def unit(self, weights: TrainingMap) -> float:
-        """The noise of a defence on one of the layer's weights."""
-        return _unit(weights, self.layer)
 
     def reduced(self, release: Release) -> Tensor:
         """(1, p') the release of one model, as `reduced_map` gives it: what it has outside is left out."""
         params = {name: value[0].double() for name, value in release.params.items()}
-        ours = self._extended(params) @ self.rows.mT
+        ours = _extended(params, self.layer).to(self.rows) @ self.rows.mT
         names = [name for name in params if name != f"{self.layer}bias"]
         return torch.cat([(ours if name == f"{self.layer}weight" else params[name]).flatten() for name in names])[None]
 
@@ -80,9 +76,6 @@ class RecordSpan(NamedTuple):
         """(n, r) those of the reduced map that are nearest to records (n, ...)."""
         a = self.points.of_records(x.double().flatten(1))
         return torch.cat([a, torch.full_like(a[:, :1], self.constant)], 1)
-
-    def _extended(self, params: Mapping[str, Tensor]) -> Tensor:
-        return _extended(params, self.layer).to(self.rows)
 
 
 def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
@@ -103,7 +96,12 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
     k, start = weights.secrets, weights.trainer.init(weights.net, [0], seed=0)
     released = _extended({key: value[0] for key, value in release.params.items()}, name)  # (h, d + 1)
     begun = _extended({key: value[0].to(released) for key, value in start.items()}, name)
-    moved = released - _decay(weights, name, begun) * begun
+    # c, by training on records of zeros, which do not move the weights of the layer
+    zeros = torch.zeros(1, weights.unknowns, device=begun.device)
+    labels = torch.zeros(1, k, dtype=torch.long, device=begun.device)
+    left = weights.trainer(weights.net, weights.cohort(zeros, labels), seed=0).params[f"{name}weight"][0].double()
+    decay = float((left * begun[:, :-1]).sum() / begun[:, :-1].square().sum().clamp_min(1e-300))
+    moved = released - decay * begun
     if not moved.isfinite().all():  # training diverged
         return None
     _, sizes, rows = torch.linalg.svd(moved, full_matrices=False)
@@ -111,7 +109,9 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
     rounding = torch.finfo(next(iter(release.params.values())).dtype).eps * steps**0.5 * float(released.norm())
     rank, unit = int((sizes > NOISE * rounding).sum()), rounding / released.numel() ** 0.5  # of one weight
     if weights.units is not None:
-        unit = _unit(weights, name)
+        names = list(trainable(weights.net))
+        sizes_before = [trainable(weights.net)[key].numel() for key in names[: names.index(f"{name}weight")]]
+        unit = float(weights.units[sum(sizes_before)])  # of a weight of the layer
         noise = unit * sum(side**0.5 for side in moved.shape)  # its largest singular value
         rank = k if len(sizes) >= k and float(sizes[k - 1]) > 2 * noise else 0
     if not 1 < rank <= k or (rank < k and len(moved) <= k):  # not a sum of k records, or neurons hide some of them
@@ -145,21 +145,3 @@ def _extended(params: Mapping[str, Tensor], name: str) -> Tensor:
     """(h, d + 1) weights and bias of the layer of one model."""
     weight, bias = params[f"{name}weight"], params[f"{name}bias"]
     return torch.cat([weight, bias.unsqueeze(1)], 1).double()
-
-
-def _unit(weights: TrainingMap, name: str) -> float:
-    """The noise of a defence on a weight of the layer."""
-    before = 0
-    for key, value in trainable(weights.net).items():
-        if key == f"{name}weight":
-            break
-        before += value.numel()
-    return 0.0 if weights.units is None else float(weights.units[before])
-
-
-def _decay(weights: TrainingMap, name: str, begun: Tensor) -> float:
-    """c, by training on records of zeros, which do not move the weights of the layer."""
-    zeros = torch.zeros(1, weights.unknowns, device=begun.device)
-    labels = torch.zeros(1, weights.secrets, dtype=torch.long, device=begun.device)
-    left = weights.trainer(weights.net, weights.cohort(zeros, labels), seed=0).params[f"{name}weight"][0].double()
-    return float((left * begun[:, :-1]).sum() / begun[:, :-1].square().sum().clamp_min(1e-300))

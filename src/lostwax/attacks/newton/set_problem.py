@@ -108,15 +108,17 @@ class SetProblem:
         one = self.inside.one
         return one.of_records(record.view(self.inside.records, len(one.origin))).flatten()
 
+    def point(self, a: Tensor, label: Tensor) -> Point:
+        """Unknowns (r,) of classes (k,), trained on."""
+        return self.problem.points(a[None], label[None], self.released)[0]
+
     def near(self, a: Tensor, label: Tensor) -> bool:
         """True if unknowns (r,) of classes (k,) need no more than a few steps."""
-        (point,) = self.problem.points(a[None], label[None], self.released)
-        return point.distance <= NEAR * float(self.released.norm())
+        return self.point(a, label).distance <= NEAR * float(self.released.norm())
 
     def descend(self, a: Tensor, label: Tensor, jacobians: int) -> SetSearch:
         """From unknowns (r,) of classes (k,)."""
-        (point,) = self.problem.points(a[None], label[None], self.released)
-        return descend(self.problem, self.inside, point, self.released, jacobians)
+        return descend(self.problem, self.inside, self.point(a, label), self.released, jacobians)
 
 
 def _beside(records: Coordinates, mean: Tensor, labels: Tensor) -> Coordinates:
@@ -146,52 +148,35 @@ class SetPolisher(Polisher):
         return cls(sets.problem, published, unknowns.mean(0), variance, left_out, others, jacobians, sets, whole)
 
     def solve(self, a: Tensor, label: Tensor, jacobians: int, released: Tensor) -> Inversion:
-        """The records, from unknowns (r,) of classes (k,), with at most so many Jacobians until they are near."""
-        found = self._from_nearby(a, label)
-        if found is None:
-            found = self._polished_set(self.sets.descend(a, label, jacobians))
-        return self._of_whole_net(found, released)
+        """The records, from unknowns (r,) of classes (k,), with at most so many Jacobians until they are near.
 
-    def _of_whole_net(self, found: Inversion, released: Tensor) -> Inversion:
-        """All numbers of the records, with residual and rounding of all weights (1, p)."""
-        sets = self.sets
+        By quick Jacobians, and by factors where these do not explain what is nearly explained; of many unknowns, quick
+        Jacobians do not see enough. Residual and rounding are those of all weights (1, p).
+        """
+        sets, inversion = self.sets, None
+        if len(a) > MANY and not self.published.defended and sets.near(a, label):
+            inversion = self._by_factors(sets.point(a, label), 0)
+        if inversion is None or not inversion.explained:
+            (inversion,) = self.finish([sets.descend(a, label, jacobians)])
+            nearly = inversion.residual <= FINISHED * float(sets.released.norm()) and not inversion.explained
+            if nearly and not self.published.defended:
+                point = sets.point(self.problem.coordinates.of_records(inversion.record), inversion.label)
+                again = self._by_factors(point, inversion.jacobians)
+                inversion = inversion if again is None or again.residual >= inversion.residual else again
         if sets.span is None:
-            return found
-        a = self.problem.coordinates.of_records(found.record)
-        squares = sets.inside.one.directions.square()  # (r, d + targets)
-        r, d = len(sets.span.rows), self.whole.numbers
+            return inversion
+        squares, r, d = sets.inside.one.directions.square(), len(sets.span.rows), self.whole.numbers
         variance, prior = (
-            part[:, : r - 1] @ squares[: r - 1, :d] for part in (found.variance, found.prior_variance)
+            part[:, : r - 1] @ squares[: r - 1, :d] for part in (inversion.variance, inversion.prior_variance)
         )  # (k, d)
-        record = sets.inside.numbers(a).flatten()
-        residual = found.residual  # of a defended release only what is within the space
+        record = sets.inside.numbers(self.problem.coordinates.of_records(inversion.record)).flatten()
+        residual = inversion.residual  # of a defended release only what is within the space
         if not self.published.defended:
-            residual = float((self.whole(record[None], found.label[None]) - released).norm())
-        return found._replace(
-            record=record,
-            residual=residual,
-            variance=variance,
-            prior_variance=prior,
-            determined=found.determined and sets.span.complete,
+            residual = float((self.whole(record[None], inversion.label[None]) - released).norm())
+        complete = inversion.determined and sets.span.complete
+        return inversion._replace(
+            record=record, residual=residual, variance=variance, prior_variance=prior, determined=complete
         )
-
-    def _from_nearby(self, a: Tensor, label: Tensor) -> Inversion | None:
-        """By factors alone, if that explains many unknowns: their quick Jacobians do not see enough."""
-        if len(a) <= MANY or self.published.defended or not self.sets.near(a, label):
-            return None
-        (point,) = self.problem.points(a[None], label[None], self.sets.released)
-        found = self._by_factors(point, 0)
-        return found if found is not None and found.explained else None
-
-    def _polished_set(self, search: SetSearch) -> Inversion:
-        """By quick Jacobians, and by factors where these do not explain what is nearly explained."""
-        (found,) = self.finish([search])
-        if self.published.defended or found.explained or found.residual > FINISHED * float(self.sets.released.norm()):
-            return found
-        a = self.problem.coordinates.of_records(found.record)
-        (point,) = self.problem.points(a[None], found.label[None], self.sets.released)
-        again = self._by_factors(point, found.jacobians)
-        return found if again is None or again.residual >= found.residual else again
 
     def _by_factors(self, point: Point, jacobians: int) -> Inversion | None:
         """From records nearby, with Jacobians in float64; None if these do not see all directions either."""
@@ -201,9 +186,15 @@ class SetPolisher(Polisher):
                 factored = self._factored(point)
                 if not factored.seen:
                     return None
-                before, point, jacobians = point, self._stepped(point, factored, deviation, rounding), jacobians + 1
+                before, left, jacobians = point.distance, 0.0, jacobians + 1
+                while left < GOOD and point.distance > rounding:  # with one Jacobian, while each leaves little
+                    a = self.problem.coordinates.clamped(point.a + deviation * factored.step(point.residual))
+                    tried = self.sets.point(a, point.label)
+                    if not tried.distance < point.distance:
+                        break
+                    left, point = tried.distance / point.distance, tried
                 advance(1)
-                if point.distance <= NEARLY * rounding or point.distance > STALLED * before.distance:
+                if point.distance <= NEARLY * rounding or point.distance > STALLED * before:
                     break
         weakest = factored.weakest_directions(WEAKEST)
         if not self.problem.moves(point, deviation * weakest, factored.jacobian @ weakest.mT):
@@ -216,36 +207,24 @@ class SetPolisher(Polisher):
         return self._inversion(point, likeliest, rounding, jacobians)
 
     def _factored(self, point: Point) -> Factored:
-        """Training in float64, linearised at a point."""
-        coordinates = self.problem.coordinates
-        tangents = self.problem.exact.tangents(coordinates(point.a), point.label, coordinates.directions)
-        return Factored.of(tangents.double() * self.prior_variance.sqrt())
+        """Training in float64, linearised at a point, in deviations of the prior."""
+        return Factored.of(self.problem.exact_tangents(point.a, point.label).double() * self.prior_variance.sqrt())
 
-    def _stepped(self, point: Point, factored: Factored, deviation: Tensor, enough: float) -> Point:
-        """Steps with one Jacobian, while each leaves little of the residual."""
-        left = 0.0
-        while left < GOOD and point.distance > enough:
-            a = self.problem.coordinates.clamped(point.a + deviation * factored.step(point.residual))
-            (tried,) = self.problem.points(a[None], point.label[None], self.sets.released)
-            if not tried.distance < point.distance:
-                break
-            left, point = tried.distance / point.distance, tried
-        return point
-
-    def unexplained(self, found: Inversion, a: Tensor, label: Tensor, released: Tensor) -> Inversion:
-        """Other unknowns (r,), although training on them gives other weights; their errors if `found` had its own."""
+    def unexplained(self, nearby: Inversion, a: Tensor, label: Tensor, released: Tensor) -> Inversion:
+        """Other unknowns (r,), although training on them gives other weights; their errors if `nearby` had its own."""
         record = self.sets.inside.numbers(a).flatten()
         residual = float((self.whole(record[None], label[None]) - released).norm())
-        moved = (record - found.record).view(self.whole.secrets, -1)[:, : self.whole.numbers]  # (k, d)
-        variance = found.variance + moved.square()
-        return found._replace(record=record, label=label, residual=residual, variance=variance, determined=False)
+        moved = (record - nearby.record).view(self.whole.secrets, -1)[:, : self.whole.numbers]  # (k, d)
+        variance = nearby.variance + moved.square()
+        return nearby._replace(record=record, label=label, residual=residual, variance=variance, determined=False)
 
     def _rounding(self, points: list[Point]) -> Tensor:
         z = torch.stack([self.sets.inside.numbers(point.a).flatten() for point in points])
         label, exact = torch.stack([point.label for point in points]), self.whole.computed_in(torch.float64)
         rounding = self.published.rounding(exact, z, label)
         if self.published.defended and self.sets.span is not None:  # noise is the same in all weights, in their units
-            rounding = rounding * (self.sets.released.numel() / self.whole_weights) ** 0.5
+            weights = sum(value.numel() for value in trainable(self.whole.net).values())
+            rounding = rounding * (self.sets.released.numel() / weights) ** 0.5
         return rounding
 
     def _is_noise(self, point: Point, jacobian: Tensor) -> bool:
@@ -255,11 +234,6 @@ class SetPolisher(Polisher):
     def _compared(self, inversion: Inversion, point: Point, released: Tensor) -> Inversion:
         """Only if the first layer shows no space: one that does is linear in the records, and mirrors none."""
         return inversion if self.sets.span is not None else super()._compared(inversion, point, released)
-
-    @property
-    def whole_weights(self) -> int:
-        """p."""
-        return sum(value.numel() for value in trainable(self.whole.net).values())
 
 
 @dataclass(eq=False)

@@ -272,9 +272,9 @@ class Problem(Dense[S]):
         """At one record."""
         return Linearised.of(self.quick.tangents(self.coordinates(a), label, self.coordinates.directions))
 
-    def exact_linear(self, a: Tensor, label: Tensor) -> Linearised:
-        """The same in float64."""
-        return Linearised.of(self.exact.tangents(self.coordinates(a), label, self.coordinates.directions))
+    def exact_tangents(self, a: Tensor, label: Tensor) -> Tensor:
+        """(p, r) the Jacobian in float64."""
+        return self.exact.tangents(self.coordinates(a), label, self.coordinates.directions)
 
     def moves(self, point: Point, along: Tensor, expected: Tensor) -> bool:
         """True if directions (w, r) move the weights at this point as a Jacobian of one nearby expects, (p, w).
