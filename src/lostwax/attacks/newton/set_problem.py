@@ -32,20 +32,20 @@ OUTSIDE = 0.02  # of the mean curvature: the price of a number outside its range
 class NumberRange(NamedTuple):
     """Numbers of some of the unknown records, and their range: those outside are drawn back."""
 
-    one: Coordinates  # from the unknowns of a record to all its numbers
+    record: Coordinates  # from the unknowns of a record to all its numbers
     low: Tensor  # (d,), -inf for none
     high: Tensor  # (d,)
     records: int  # k; their unknowns come first
 
     @classmethod
-    def of(cls, prior: Records, one: Coordinates, records: int) -> NumberRange:
+    def of(cls, prior: Records, record: Coordinates, records: int) -> NumberRange:
         """[0, 1] or [-1, 1] for pixels; else any number."""
         span, d = Span.of(prior.x.double()), prior.x.shape[1:].numel()
-        high = torch.full_like(one.origin, torch.inf)
+        high = torch.full_like(record.origin, torch.inf)
         low = -high
         if span.bounded:
             low[:d], high[:d] = float(span.shift[span.scale > 0].min()) if (span.scale > 0).any() else 0.0, 1.0
-        return cls(one, low, high, records)
+        return cls(record, low, high, records)
 
     @property
     def bounded(self) -> bool:
@@ -54,8 +54,8 @@ class NumberRange(NamedTuple):
 
     def numbers(self, a: Tensor) -> Tensor:
         """(..., k, d) of unknowns (..., r)."""
-        mine = a[..., : self.records * len(self.one.directions)]
-        return self.one(mine.reshape(*a.shape[:-1], self.records, len(self.one.directions)))
+        mine = a[..., : self.records * len(self.record.directions)]
+        return self.record(mine.reshape(*a.shape[:-1], self.records, len(self.record.directions)))
 
     def excess(self, a: Tensor) -> Tensor:
         """(..., k, d) how far the numbers are outside: negative below, positive above, else 0."""
@@ -64,7 +64,7 @@ class NumberRange(NamedTuple):
 
     def add(self, normal: Tensor, slope: Tensor, weight: float, excess: Tensor) -> None:
         """Add  w P^T P  to the normal matrix and  w P^T e  to the slope, P the directions in the numbers outside."""
-        along, r = self.one.directions, len(self.one.directions)
+        along, r = self.record.directions, len(self.record.directions)
         for record, mine in enumerate(excess):
             if (out := mine != 0).any():
                 part, outward = slice(record * r, (record + 1) * r), along[:, out]  # (r, o)
@@ -96,17 +96,17 @@ class SetProblem:
         d, r = exact.numbers, len(span.rows)
         labels = whole.directions[whole.directions[:, d:].any(1)][:, d:]  # of a label, if a number
         numbers, mean = span.points, whole.origin[d:]
-        one = _beside(numbers, mean, labels)
+        record = _beside(numbers, mean, labels)
         inputs = torch.eye(r).to(numbers.origin)
         ours = _beside(numbers._replace(origin=span.constant * inputs[-1], directions=inputs[:-1]), mean, labels)
         problem: Problem[Any] = Problem(span.reduced_map(exact), span.reduced_map(quick), ours.times(k))
         released = problem.exact.in_units(span.reduced(release))
-        return cls(problem, released, reduced, NumberRange.of(prior, one, k), span)
+        return cls(problem, released, reduced, NumberRange.of(prior, record, k), span)
 
     def unknowns(self, record: Tensor) -> Tensor:
         """(r,) of all numbers (u,) of k records."""
-        one = self.inside.one
-        return one.of_records(record.view(self.inside.records, len(one.origin))).flatten()
+        coordinates = self.inside.record
+        return coordinates.of_records(record.view(self.inside.records, len(coordinates.origin))).flatten()
 
     def point(self, a: Tensor, label: Tensor) -> Point:
         """Unknowns (r,) of classes (k,), trained on."""
@@ -165,7 +165,7 @@ class SetPolisher(Polisher):
                 inversion = inversion if again is None or again.residual >= inversion.residual else again
         if sets.span is None:
             return inversion
-        squares, r, d = sets.inside.one.directions.square(), len(sets.span.rows), self.whole.numbers
+        squares, r, d = sets.inside.record.directions.square(), len(sets.span.rows), self.whole.numbers
         variance, prior = (
             part[:, : r - 1] @ squares[: r - 1, :d] for part in (inversion.variance, inversion.prior_variance)
         )  # (k, d)
