@@ -117,10 +117,10 @@ def _errors(response: SentenceResponse, trainer: Descent, net: nn.Module, known:
 
 def table_of(net: nn.Module, x: Tensor) -> str:
     """The name of the embedding whose rows are looked up by the sentences (1, length) themselves."""
-    found: list[str] = []
+    tables: list[str] = []
     hooks = [
         module.register_forward_pre_hook(
-            lambda _, inputs, name=name: found.append(name) if torch.equal(inputs[0], x) else None
+            lambda _, inputs, name=name: tables.append(name) if torch.equal(inputs[0], x) else None
         )
         for name, module in net.named_modules()
         if isinstance(module, nn.Embedding)
@@ -131,9 +131,9 @@ def table_of(net: nn.Module, x: Tensor) -> str:
     finally:
         for hook in hooks:
             hook.remove()
-    if len(set(found)) != 1:
-        raise ValueError(f"expected one nn.Embedding that is given the token numbers, got {len(set(found))}.")
-    return found[0]
+    if len(set(tables)) != 1:
+        raise ValueError(f"expected one nn.Embedding that is given the token numbers, got {len(set(tables))}.")
+    return tables[0]
 
 
 def _directions(base: BaseTrajectory, bank: Records, table: str, most: int) -> Tensor:
@@ -147,10 +147,10 @@ def _directions(base: BaseTrajectory, bank: Records, table: str, most: int) -> T
             for name, slope in base.slopes(step, bank).items():
                 if name in names:
                     pushed[name] = pushed.get(name, 0.0) + slope
-    found = torch.linalg.svd(flat({name: pushed[name] for name in names}), full_matrices=False).Vh[:most]
-    parts = dict(zip(names, torch.split(found, [base.end[name].numel() for name in names], 1), strict=True))
+    basis = torch.linalg.svd(flat({name: pushed[name] for name in names}), full_matrices=False).Vh[:most]
+    parts = dict(zip(names, torch.split(basis, [base.end[name].numel() for name in names], 1), strict=True))
     return torch.cat(
-        [parts[name] if name in parts else found.new_zeros(len(found), v.numel()) for name, v in base.end.items()], 1
+        [parts[name] if name in parts else basis.new_zeros(len(basis), v.numel()) for name, v in base.end.items()], 1
     )
 
 
