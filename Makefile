@@ -71,7 +71,8 @@ docs: $(STAMP)
 notebooks: $(STAMP)
 	$(BIN)/python tools/run_notebooks.py
 
-# What is generated in docs/: results of papers and benchmarks, the papers line by line, and lists of supported estimators.
+# What is generated in README and docs/: lists of supported estimators and attacks, and README's sentence about the papers.
+# It names results that earlier code made. The tables of results and papers are built by `make docs`.
 results: $(STAMP)
 	$(BIN)/python -m lostwax_dev.results
 	$(BIN)/python -m lostwax_dev.coverage

@@ -13,7 +13,7 @@ import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 
 from lostwax.bounds import monte_carlo
-from lostwax.bounds.poisson import subsampled
+from lostwax.bounds.random_batches import subsampled
 from lostwax_dev.results import Row, write_rows
 
 SETTINGS = (  # noise, rate, steps, baseline

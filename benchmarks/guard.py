@@ -44,12 +44,14 @@ from lostwax import demo
 from lostwax.adapters.sklearn import read, released
 from lostwax.attacks import ClosedForm
 from lostwax.attacks.trees import revealed_by_trees
-from lostwax.bounds.poisson import subsampled
+from lostwax.bounds.random_batches import subsampled
 from lostwax.games import Cohort, Informed, Records
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, Store
 from lostwax.shadows.linear_response import SAMPLE
-from lostwax.trainers.linear_response import BaseTrajectory, flat
+from lostwax.trainers.linear_response import BaseTrajectory
+from lostwax.trainers.responses import Adjoints
+from lostwax.trainers.stacked import flat
 from lostwax_dev.results import Row, read_rows, write_rows
 
 RESULTS = Path(__file__).parent / "results" / "guard.json"
@@ -133,7 +135,7 @@ def linear_response(device):
     trainer, net = lw.GD(lr=0.2, momentum=0.9, steps=50, init=lw.inits.LeCunNormal()), lw.nets.mlp(width, 10, 10)
     base = BaseTrajectory.of(trainer, net, known)
     directions = torch.linalg.qr(torch.randn(flat(base.end).numel(), 32)).Q.mT.contiguous().to(device)
-    adjoints = base.quick().by_parts().few_adjoints(directions, pool[:SAMPLE], lambda done: None)
+    adjoints = Adjoints.at_few_steps(base.quick().by_parts(), directions, pool[:SAMPLE])
     index = torch.arange(64, device=device)
     cohort = Cohort(known, pool[index.unsqueeze(1)], index)
     return Contest(

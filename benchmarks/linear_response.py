@@ -24,7 +24,6 @@ import statistics
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,8 +34,9 @@ from torch import nn
 import lostwax as lw
 from lostwax.games import Knowledge
 from lostwax.shadows.linear_response import SAMPLE
-from lostwax.trainers.linear_response import BaseTrajectory, flat
-from lostwax.trainers.semi_linear import LeadingHessians, SemiLinear
+from lostwax.trainers.linear_response import BaseTrajectory
+from lostwax.trainers.responses import Adjoints, LeadingHessians, SemiLinear
+from lostwax.trainers.stacked import flat
 from lostwax_dev.results import Row, write_rows
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "papers"))
@@ -115,7 +115,7 @@ def rates(setting, known, options, name):
     principal, checked = far[: options.directions], far[options.directions :]
     directions = torch.linalg.svd(principal - principal.mean(0), full_matrices=False).Vh  # (directions, p)
     adjoints, sweep = timed(
-        lambda: base.quick().by_parts().few_adjoints(directions, pool[:SAMPLE], lambda done: None), options.device
+        lambda: Adjoints.at_few_steps(base.quick().by_parts(), directions, pool[:SAMPLE]), options.device
     )
     steps, where = len(adjoints.swept), f"{setting.title}, {len(known):,} known"
     goal = "goal >= 20000" if options.device == "cuda" and setting.records == "cifar10" else None
@@ -147,8 +147,10 @@ def rates(setting, known, options, name):
             row(f"{kind} r2 low", f"{kind}, R² at the tenth percentile of directions", r2.quantile(0.1)),
         ]
     for part in (len(known), *options.parts) if options.parts else ():
-        work = partial(base.quick().by_parts(part).responses, few[options.directions :], directions)
-        predicted, taken = timed(work, options.device)
+        some = base.quick().by_parts(part)
+        predicted, taken = timed(
+            lambda some=some: Adjoints.of(some, directions)(few[options.directions :]), options.device
+        )
         r2, what = r_squared(checked @ directions.mT, predicted), f"Hessians of {part:,} known records at every step"
         rows += [
             row(f"part {part} r2", f"{what}, R² in the median direction ({len(checked)} trained models)", r2.median()),

@@ -1,13 +1,14 @@
 """Who was trained on? Calibrated losses beside the LiRA of SACRO-ML and LeakPro, and ten candidates.
 
-    python benchmarks/membership.py [--seed 100] [--parts peers candidates noise]
+    python benchmarks/membership.py [--seed 200] [--repeats 5] [--parts peers candidates noise]
 
 peers: 64 reference models and 16 victims, each trained on a random half of 400 records, for tables (breast cancer, as
 an MLP and a forest of scikit-learn) and digits (MLP, CNN); and the game of the informed adversary, 64 reference models
-and 60 victims, each trained on 100 known records and one of 60 others. Every tool scores the same victims by the same
-reference models, from their probabilities. SACRO-ML and LeakPro run in environments of their own, `.venv-sacroml` (pip
-install sacroml) and `.venv-leakpro` (pip install of its repository); one that is not there is left out. A peer's number
-is that of its best setting for that task. Intervals are over victims.
+and 60 victims, each trained on 100 known records and one of 60 others; all five times, with other records and models.
+Every tool scores the same victims by the same reference models, from their probabilities. SACRO-ML and LeakPro run in
+environments of their own, `.venv-sacroml` (pip install sacroml) and `.venv-leakpro` (pip install of its repository);
+one that is not there is left out. A peer's number is that of its best setting for that task. Intervals are over
+victims.
 candidates: an overfitted MLP and CNN on digits, whose starts and batch orders are private; 100 known records, ten
 candidates, 60 games. Goal: 60 % and 50 % named with at most 64 reference models. `Refit` trains once with every
 candidate of every game.
@@ -22,6 +23,7 @@ import tempfile
 import time
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,9 +38,9 @@ from torch import nn
 import lostwax as lw
 from lostwax.access import answers
 from lostwax.adapters.sklearn.refitting import SURE
-from lostwax.attacks.calibrated_losses import CalibratedLosses, calibrated, log_odds
-from lostwax.audits.clock import Clock
+from lostwax.attacks.calibrated_losses import CalibratedLosses, log_odds, membership_scores
 from lostwax.audits.membership import was_in_it
+from lostwax.clock import Clock
 from lostwax.games import Cohort, Knowledge, Release
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax_dev.results import Row, write_rows
@@ -129,7 +131,7 @@ def ours(given):
     votes = bool((100 * parts[0]).frac().sub(0.5).abs().min() > 0.49)  # of 100 trees: clipped as for refitted models
     least = SURE if votes else 1e-12
     odds = [log_odds(-part.clamp(least, 1 - least).log()) for part in parts]
-    return calibrated(odds[0], torch.from_numpy(given.member), odds[1]).numpy()
+    return membership_scores(odds[0], torch.from_numpy(given.member), odds[1]).numpy()
 
 
 def measured(scores, inside):
@@ -169,17 +171,24 @@ def by_peer(python, script, given):
 def peers(args):
     pythons = {tool: HERE.parent / f".venv-{name}" / "bin" / "python" for tool, name in TOOLS.items()}
     print("left out:", [tool for tool, python in pythons.items() if not python.exists()], file=sys.stderr)
-    tasks = {name: lambda one=one: of_estimator(one, args.seed) for name, one in ESTIMATORS.items()}
-    tasks |= {f"digits, {kind}": lambda kind=kind: of_net(kind, args.seed) for kind in NETS}
-    tasks |= {f"digits, {kind}, informed": lambda kind=kind: informed(kind, args.seed) for kind in NETS}
-    for task, made in tasks.items():
-        given = made()
-        mine = measured(ours(given), given.inside)
+    seeds = range(args.seed, args.seed + args.repeats)
+    tasks = {name: partial(of_estimator, estimator) for name, estimator in ESTIMATORS.items()}
+    tasks |= {f"digits, {kind}": partial(of_net, kind) for kind in NETS}
+    tasks |= {f"digits, {kind}, informed": partial(informed, kind) for kind in NETS}
+    for task, trained in tasks.items():
+        repeats = [trained(seed) for seed in seeds]
+        mine = np.concatenate([measured(ours(given), given.inside) for given in repeats])
         print(task, "lostwax", mine.mean(0).round(3), file=sys.stderr)
         yield from rows_of(task, "lostwax", mine, args.seed)
         for tool in (tool for tool, python in pythons.items() if python.exists()):
             python, script = pythons[tool], f"{TOOLS[tool]}_lira.py"
-            found = {name: measured(scores, given.inside) for name, scores in by_peer(python, script, given).items()}
+            scored = [by_peer(python, script, given) for given in repeats]
+            found = {
+                name: np.concatenate(
+                    [measured(scores[name], given.inside) for scores, given in zip(scored, repeats, strict=True)]
+                )
+                for name in scored[0]
+            }
             for name, values in found.items():
                 print(task, tool, name, values.mean(0).round(3), file=sys.stderr)
             for column, words in ((0, "auc"), (1, "tpr")):
@@ -241,7 +250,8 @@ PARTS = {"peers": peers, "candidates": candidates, "noise": noise}
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     args = parser.parse_args()
     found = [row for part in args.parts for row in PARTS[part](args)]

@@ -16,8 +16,7 @@ import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 
 import lostwax as lw
-from lostwax.bounds.balls_in_bins import balls_in_bins
-from lostwax.bounds.monte_carlo import limits
+from lostwax.bounds.random_batches import balls_in_bins, limits
 from lostwax_dev.results import Row, write_rows
 
 SETTINGS = ((1.0, 100, 10, 0.1), (0.5, 1000, 1, 0.1))  # noise, steps per epoch, epochs, baseline

@@ -42,7 +42,7 @@ from table_pipelines import ONE_HOT, breast_cancer, by_kind, diabetes, digits, m
 
 from lostwax.adapters.sklearn import released
 from lostwax.attacks.trees import revealed_by_trees
-from lostwax.games import Kept, TableCells
+from lostwax.games import Cells, Kept
 from lostwax_dev.results import Row, read_rows, write_rows
 
 RESULTS = Path(__file__).resolve().parent / "results" / "trees.json"
@@ -143,7 +143,7 @@ class RefusedError(Exception):
 class RevealedRows:
     """What the trees of a model tell of each row of its table."""
 
-    cells: TableCells  # (n, d)
+    cells: Cells  # (n, d)
     truth: np.ndarray  # (n, d) numbers, codes, NaN
     categorical: np.ndarray  # (d,)
     cast: Any  # values as the trees compare them
@@ -171,7 +171,7 @@ def revealed_rows(model, X, y, *, ordered=True):
             known = answer.labels_known.numpy() & np.isnan(labels)
             labels[known] = answer.labels.double().numpy()[known]
     return RevealedRows(
-        reduce(TableCells.or_else, (answer.candidates[0] for answer in answers)),
+        reduce(Cells.or_else, (answer.candidates[0] for answer in answers)),
         table.table.x.numpy(),
         table.columns.categorical.numpy(),
         parts[0].fitted.forest.cast,
@@ -186,14 +186,13 @@ def _without_order(fitted):
 
 def measured(model, X, y, found):
     """All quantities of one fit."""
-    kept, limits = found.cells.kept.numpy(), found.cells.every_limit()
-    low, high, maybe_missing = (part.numpy() for part in limits)
+    kept, (low, high, maybe_missing, possible) = found.cells.kept, found.cells.every_bound()
     exact = kept == Kept.EXACT
     least, most = np.nanmin(found.truth, axis=0), np.nanmax(found.truth, axis=0)
     width = (np.minimum(high, most) - np.maximum(low, least)).clip(0) / np.nanstd(found.truth, axis=0)
     narrower = ((low > least) | (high < most)) & ~found.categorical
-    for column, codes in found.cells.possible.items():
-        narrower[:, column] = ~codes.numpy().all(1)
+    for column, codes in possible.items():
+        narrower[:, column] = ~codes.all(1)
     some = ~exact & narrower
     numbers = np.isnan(y).any() or _is_regression(y)
     quantities = {
@@ -217,7 +216,7 @@ def measured(model, X, y, found):
 
 def false_exact(model, X, found, exact):
     """Exact claims that give the model other inputs than the true cells, or another kind of cell."""
-    values, truth = found.cells.values.numpy(), found.truth
+    values, truth = found.cells.values, found.truth
     wrong = np.isnan(values) != np.isnan(truth)
     wrong |= found.categorical & (values != truth) & ~np.isnan(truth)
     count = (exact & wrong).sum()
@@ -242,9 +241,9 @@ def false_intervals(found, some, low, high, maybe_missing):
     truth, gap = found.truth, np.isnan(found.truth)
     single = found.cast(np.nan_to_num(truth))
     held = np.where(gap, maybe_missing, (np.minimum(single, truth) <= high) & (np.maximum(single, truth) >= low))
-    for column, codes in found.cells.possible.items():
+    for column, codes in found.cells.every_bound().codes.items():
         own = np.nan_to_num(truth[:, column]).astype(int)
-        held[:, column] = np.where(gap[:, column], maybe_missing[:, column], codes.numpy()[np.arange(len(truth)), own])
+        held[:, column] = np.where(gap[:, column], maybe_missing[:, column], codes[np.arange(len(truth)), own])
     return (some & ~held).sum()
 
 

@@ -58,12 +58,7 @@ def train_shadows(knowledge: Knowledge, *, width: int, validation: float, seed: 
     attack = lw.RecoNN(decoder=decoder, epochs=1, batch_size=BATCH, validation=validation)
     facts, shadows, unseen = shadow_tables(attack, knowledge, seed)
     start = attack.learn(facts, shadows, unseen, seed=seed)  # for its scale and its labels: the decoder is made anew
-    scale, span = start.standardise, start.span
-    learnt, held_out = (
-        Examples(scale(table.seen, span.shift.dtype), span.shares(table.records.x), table.records.y, table.target_mask)
-        for table in (shadows, unseen)
-    )
-    return Shadows(attack, facts, start, learnt, held_out)
+    return Shadows(attack, facts, start, start.examples(shadows), start.examples(unseen))
 
 
 def taught(shadows: Shadows, *, epochs: int, seed: int, unprinted: Unprinted = AS_IN_TORCH) -> Trained:

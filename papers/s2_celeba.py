@@ -48,8 +48,7 @@ from lostwax.games.facts import HintFacts, ThreatFacts
 from lostwax.games.judges import NearestOfClass
 from lostwax.games.weak import dealt_rows
 from lostwax.metrics import Null, nearest_neighbour
-from lostwax.records.datasets import find_directory
-from lostwax.records.pictures import read_images
+from lostwax.records.datasets import find_directory, read_images
 from lostwax.seeds import generator, key
 from lostwax_dev.results import Row
 

@@ -43,8 +43,7 @@ from torch.nn import functional
 import lostwax as lw
 from lostwax.files import write_tensors
 from lostwax.games import Records
-from lostwax.records.datasets import find_directory
-from lostwax.records.pictures import from_pixels
+from lostwax.records.datasets import find_directory, from_pixels
 
 PAPER = {"10": 0.812, "40": 0.920}  # accuracy of heads by number of digits (S2, Table 4)
 OTHERS = {"notmnist_part.npz": 0.15, "quickdraw28.npz": 0.35}  # shares of a batch

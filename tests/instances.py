@@ -46,9 +46,11 @@ from lostwax.losses import (
     Tweedie,
 )
 from lostwax.metrics.errors import (
+    LPIPS,
     MAE,
     MSE,
     PSNR,
+    SSIM,
     BagRight,
     EditDistance,
     LargestError,
@@ -56,7 +58,6 @@ from lostwax.metrics.errors import (
     SpreadRMSE,
     TokensRight,
 )
-from lostwax.metrics.pictures import LPIPS, SSIM
 from lostwax.schedules import Cosine, Linear, StepDecay
 from lostwax.seeds import generator
 from lostwax.shadows.game import Local

@@ -102,7 +102,6 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
 
 def test_leftovers_of_the_dead_are_swept_up_and_drafts_of_the_living_are_not(tmp_path):
     (tmp_path / LEFT).write_text("half")
-    (tmp_path / ".lostwaxab_12345").mkdir()
     (tmp_path / ".lostwaxmine").write_text("mine")
     with files.Draft(tmp_path / "a", "whole", source="test") as draft:
         files.write(tmp_path / "b", "other", source="test")
@@ -114,10 +113,11 @@ def test_leftovers_of_the_dead_are_swept_up_and_drafts_of_the_living_are_not(tmp
 def test_what_only_looks_like_a_leftover_stays(tmp_path):
     (tmp_path / "mine").write_text("mine")
     (tmp_path / LEFT).symlink_to(tmp_path / "mine")
-    (tmp_path / ".lostwaxab_12345").mkdir()
-    (tmp_path / ".lostwaxab_12345" / "mine").write_text("mine")
-    assert files.sweep(tmp_path) == [tmp_path / ".lostwaxab_12345"]
-    assert names(tmp_path) == sorted([LEFT, ".lostwaxab_12345", "mine"])
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / LEFT).mkdir()
+    assert files.sweep(tmp_path) == files.sweep(tmp_path / "folder") == []
+    assert names(tmp_path) == sorted([LEFT, "folder", "mine"])
+    assert names(tmp_path / "folder") == [LEFT]
 
 
 @pytest.mark.parametrize(

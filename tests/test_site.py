@@ -107,6 +107,15 @@ def test_every_page_is_in_the_navigation(site):
         assert f'href="{address}"' in home or address == "index.html", f"add {page.name} to the nav of mkdocs.yml"
 
 
+def test_results_and_papers_have_their_tables(site):
+    """They are built from the results, and are not in docs/."""
+    results, papers = ((site / f"{name}.html").read_text() for name in ("results", "papers"))
+    assert 'id="paperss1_table2"' in results
+    assert results.count("<tr>") > 5_000
+    assert "Of their 2" in papers
+    assert papers.count("<tr>") > 400
+
+
 def test_the_reference_on_a_git_host_lists_every_name():
     page = (ROOT / "docs" / "reference" / "index.md").read_text()
     missing = [name for name in lw.__all__ if name != "__version__" and f"`lw.{name}`" not in page]

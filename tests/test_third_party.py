@@ -163,7 +163,7 @@ def test_an_attack_of_two_methods_is_played_alone_and_inside_another(parts):
     inside = NearestCandidate(FirstOfPrior())
     told = knowledge(threat, prior)
     assert inside.objection(told) is None
-    assert inside.strength == 0
+    assert inside.facts().strength == 0
     assert inside.cost(told, 3, Rate(0.01, 10, 10)).seconds == float("inf")
     release, hints = released(threat, pool)
     assert isinstance(hints, Hints)

@@ -1,7 +1,8 @@
 """What turns the pages, as a Git host shows them, into the site: hooks of mkdocs.
 
 Pages link to files by their place in the repository. Here such links are led to the site's copy of the file, notebooks
-become pages with the outputs that are stored in them, and lists begin where they do on a Git host.
+become pages with the outputs that are stored in them, the pages of results and papers get their tables, and lists begin
+where they do on a Git host.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from lostwax_dev import coverage, results
+
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = "examples/notebooks/"
 LINK = re.compile(r'(\]\(|src="|srcset=")(?!https?:|mailto:|#)([^)#"\s]+)')
 ITEM = re.compile(r"([-*]|\d+\.) ")
 ALSO = ("CHANGELOG.md", "SECURITY.md")  # in the navigation
+TABLES = {"results.md": results.page, "papers.md": coverage.page}
 NOT_SEARCHED = ("results.md", "repository/")  # tables of thousands of numbers, and what is not documentation
 
 
@@ -42,7 +46,9 @@ def repository_path(uri: str) -> str:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the notebooks, and what pages link to outside docs/."""
+    """Add the tables of results, the notebooks, and what pages link to outside docs/."""
+    for uri, with_tables in TABLES.items():
+        files.src_uris[uri].content_string = with_tables(ROOT)
     for notebook in sorted((ROOT / NOTEBOOKS).glob("*.ipynb")):
         text, pictures = as_markdown(notebook)
         files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=text))

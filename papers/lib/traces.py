@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.games import Cohort
-from lostwax.trainers.derivatives import own_slopes
-from lostwax.trainers.descent import Descent
+from lostwax.trainers.descent import Descent, own_slopes
 
 
 class OwnGradients(NamedTuple):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, final, runtime_checkable
+from typing import Protocol, final, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lostwax.fields import above, between, check_fields, expect
-from lostwax.games import Cohort, Release, Step, Trainer, TrainerFacts
-from lostwax.games.facts import trainer_facts
+from lostwax.games import Cohort, DefenceFacts, Release, Step, Trainer, TrainerFacts
+from lostwax.games.facts import stated, trainer_facts
 from lostwax.seeds import generator
 
 __all__ = ["Defence", "Defended", "Quantised", "Rounded", "WeightNoise", "undefended"]
@@ -20,7 +20,10 @@ __all__ = ["Defence", "Defended", "Quantised", "Rounded", "WeightNoise", "undefe
 
 @runtime_checkable
 class Defence(Protocol):
-    """A change to a model between training and release, known to the adversary except for what `seed` draws."""
+    """A change to a model between training and release, known to the adversary except for what `seed` draws.
+
+    It may state `facts()`.
+    """
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
         """Change the models with these numbers (m,); names, shapes and dtypes stay."""
@@ -41,15 +44,18 @@ def final_weights(defence: Defence, release: Release) -> Mapping[str, Tensor]:
 class Rounded:
     """Weights rounded to 16-bit floats: `Rounded(torch.bfloat16)`; beyond float16's range (65,504) to infinity."""
 
-    random: ClassVar[bool] = False
     dtype: torch.dtype = torch.float16
 
     def __post_init__(self) -> None:
         check_fields(self)
         expect(self, "dtype", "torch.float16 or torch.bfloat16", self.dtype in (torch.float16, torch.bfloat16))
 
-    def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
+    def facts(self) -> DefenceFacts:
         """Deterministic."""
+        return DefenceFacts(random=False)
+
+    def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
+        """The same for all models."""
         weights = final_weights(self, release)
         return Release({name: value.to(self.dtype).to(value.dtype) for name, value in weights.items()})
 
@@ -59,14 +65,17 @@ class Rounded:
 class Quantised:
     """Weights as `bits`-bit integers times a scale per tensor, symmetric: `Quantised(8)` is int8, from -127 to 127."""
 
-    random: ClassVar[bool] = False
     bits: int = 8
 
     def __post_init__(self) -> None:
         check_fields(self, bits=between(2, 16, "[]"))
 
-    def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
+    def facts(self) -> DefenceFacts:
         """Deterministic."""
+        return DefenceFacts(random=False)
+
+    def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
+        """The same for all models."""
         return Release({name: self._quantised(value) for name, value in final_weights(self, release).items()})
 
     def _quantised(self, value: Tensor) -> Tensor:
@@ -129,8 +138,17 @@ class Defended:
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """The trainer's facts, except for those that the defence changes. DP is closed under post-processing."""
         facts = trainer_facts(self.trainer, net, n)
-        deterministic = facts.deterministic and not getattr(self.by, "random", True)
-        return facts._replace(deterministic=deterministic, differentiable=False, publishes_steps=False, objective=None)
+        return facts._replace(
+            deterministic=facts.deterministic and not stated(self.by, DefenceFacts()).random,
+            differentiable=False,
+            publishes_steps=False,
+            objective=None,
+            first_rounds=None,
+            settled=None,
+            where_it_tells=None,
+            with_tile=None,
+            with_labels=None,
+        )
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
         """Every training step; the defence is applied after the last."""

@@ -14,10 +14,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-LARGEST = 2**63 - 1  # the largest int64
+LARGEST_INT64 = 2**63 - 1
 LARGEST_SIZE = 1 << 24  # of an axis of a net
-LONGEST = 60  # characters of a value shown in a message
-FEW = 4  # entries of a tuple shown in a message
+SHOWN_CHARACTERS, SHOWN_ENTRIES = 60, 4  # of a value and of a tuple, in a message
 PLAIN: set[Any] = {int, float, bool, str, tuple, Literal}
 WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", Path: "a path"}
 
@@ -57,14 +56,14 @@ def check_fields(value: Any, **ranges: Range) -> None:
     """
     kinds = _kinds(value.__class__)
     for field in fields(value):
-        name, kind, given = field.name, kinds[field.name], getattr(value, field.name)
-        if not _accepts(kind, given):
+        name, kind, setting = field.name, kinds[field.name], getattr(value, field.name)
+        if not _accepts(kind, setting):
             error = ValueError if {kind, get_origin(kind), *get_args(kind)} & PLAIN else TypeError
-            raise error(f"{_expected(value, name)} to be {_words(kind)}{_example(field)}, got {shown(given)}.")
+            raise error(f"{_expected(value, name)} to be {_words(kind)}{_example(field)}, got {shown(setting)}.")
         limit = ranges.get(name)
-        for number in given if isinstance(given, tuple) else (given,):
+        for number in setting if isinstance(setting, tuple) else (setting,):
             _check_number(value, name, number, limit, _optional(kind))
-        if limit is not None and isinstance(given, tuple) and not given:
+        if limit is not None and isinstance(setting, tuple) and not setting:
             raise ValueError(f"{_expected(value, name)} to hold at least one number, got ().")
 
 
@@ -85,12 +84,12 @@ def shown(value: object) -> str:
     """A value for a message: numbers and text as written, anything else only by type, since it may hold records."""
     if isinstance(value, type):
         return f"the class {value.__name__} (create one: {value.__name__}(...))"
-    if isinstance(value, int) and abs(value) > LARGEST:
+    if isinstance(value, int) and abs(value) > LARGEST_INT64:
         return f"a whole number of {value.bit_length()} bits"
     if _is_plain(value):
-        return repr(value) if len(repr(value)) <= LONGEST else f"{repr(value)[:LONGEST]}..."
-    if isinstance(value, tuple | list) and len(value) <= FEW and all(_is_plain(part) for part in value):
-        return f"{value!r:.{LONGEST * FEW}}"
+        return repr(value) if len(repr(value)) <= SHOWN_CHARACTERS else f"{repr(value)[:SHOWN_CHARACTERS]}..."
+    if isinstance(value, tuple | list) and len(value) <= SHOWN_ENTRIES and all(_is_plain(part) for part in value):
+        return f"{value!r:.{SHOWN_CHARACTERS * SHOWN_ENTRIES}}"
     kind = value if inspect.isfunction(value) else type(value)
     if kind.__module__.partition(".")[0] == "torch":
         return str(value) if kind.__name__ in ("dtype", "device") else f"torch's {kind.__name__}"
@@ -146,7 +145,7 @@ def _check_number(value: Any, name: str, number: Any, limit: Range | None, optio
     if limit is not None and not limit.holds(number):
         each = f"each of {name}" if isinstance(getattr(value, name), tuple) else name
         raise ValueError(f"{_expected(value, each)} {limit.text}{optional}, got {shown(getattr(value, name))}.")
-    if isinstance(number, Integral) and abs(int(number)) > LARGEST:
+    if isinstance(number, Integral) and abs(int(number)) > LARGEST_INT64:
         raise ValueError(f"{_expected(value, name)} to be below 2**63{optional}, got {shown(int(number))}.")
     if not math.isfinite(number) and not (limit is not None and limit.infinite and number == math.inf):
         raise ValueError(f"{_expected(value, name)} to be finite{optional}, got {shown(getattr(value, name))}.")
@@ -188,5 +187,5 @@ def _example(field: Field[Any]) -> str:
 
 def _is_plain(value: object) -> bool:
     if isinstance(value, int):
-        return abs(value) <= LARGEST  # Python does not print very long integers
+        return abs(value) <= LARGEST_INT64  # Python does not print very long integers
     return value is None or isinstance(value, float | str)

@@ -24,8 +24,7 @@ if sys.platform != "win32":
     import fcntl
 
 DRAFT = re.compile(r"\.lostwax-[0-9a-f]{32}\.part")
-PROBE = re.compile(r"\.lostwax[a-z0-9_]{8}")  # an empty folder with which version 0.1 tested for write permission
-LONGEST = 255  # bytes of a file name, in all common file systems
+MAX_NAME_BYTES = 255  # of a file name, in all common file systems
 PRIVATE, PUBLIC = 0o600, 0o666  # PUBLIC is narrowed by the umask
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 
@@ -43,9 +42,9 @@ def named(source: str, path: str | Path) -> Path:
     if b"\0" in encoded:
         raise ValueError(f"{source}: {name} holds a NUL character, which is not allowed. Use another name.")
     longest = max(map(len, re.split(rb"[/\\]" if os.sep == "\\" else b"/", encoded)))
-    if longest > LONGEST:
+    if longest > MAX_NAME_BYTES:
         raise ValueError(
-            f"{source}: {name} has a part of {longest} bytes, but the limit is {LONGEST}. Use a shorter name."
+            f"{source}: {name} has a part of {longest} bytes, but the limit is {MAX_NAME_BYTES}. Use a shorter name."
         )
     return Path(path)
 
@@ -158,10 +157,8 @@ def failed(error: OSError, message: str) -> OSError:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether it looks like a leftover of a killed lostwax process."""
-    if path.is_symlink():
-        return False  # lostwax creates no links
-    return bool((DRAFT.fullmatch(path.name) and path.is_file()) or (PROBE.fullmatch(path.name) and path.is_dir()))
+    """Whether it looks like a leftover of a killed lostwax process; lostwax creates no links."""
+    return DRAFT.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
 
 
 def sweep(folder: Path) -> list[Path]:
@@ -171,7 +168,7 @@ def sweep(folder: Path) -> list[Path]:
         if not is_leftover(path) or _in_use(path):
             continue
         try:
-            path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         except OSError:
             remaining.append(path)
     return remaining
@@ -209,8 +206,6 @@ def _lock(descriptor: int) -> bool:
 
 
 def _in_use(path: Path) -> bool:
-    if not path.is_file():
-        return False
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except OSError:

@@ -21,11 +21,11 @@ def versions() -> dict[str, str]:
     """The versions of Python, of lostwax and of the installed packages that can change a result."""
     from lostwax import __version__  # of the code that runs, whatever an earlier installation says
 
-    found = {"python": platform.python_version(), "lostwax": __version__}
+    packages = {"python": platform.python_version(), "lostwax": __version__}
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            packages[package] = metadata.version(package)
+    return packages
 
 
 def machine() -> str:

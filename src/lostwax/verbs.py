@@ -166,7 +166,7 @@ def audit(
     if seed.bit_length() > SEED_BITS:
         raise ValueError(f"audit: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
     from lostwax import audits
-    from lostwax.adapters.wrappers import unwrapped
+    from lostwax.adapters.checkpoint import unwrapped
 
     settings = audits.Settings(games, seed, threshold, max_minutes)
     if data is not None:
@@ -245,7 +245,7 @@ def simulate(
             it again. None: models are trained as they are iterated over, and not kept.
         engine: `lw.shadows.Local()`, the default, or `lw.shadows.Ray()`.
     """
-    from lostwax.adapters.wrappers import unwrapped
+    from lostwax.adapters.checkpoint import unwrapped
     from lostwax.audits import check_arguments
     from lostwax.shadows import Game, Local, Store
 

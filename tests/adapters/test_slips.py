@@ -89,7 +89,7 @@ def test_a_scaler_of_fewer_public_rows_is_no_slip():
     scaler = StandardScaler().fit(X[:50])
     model = make_pipeline(scaler, LogisticRegression(tol=1e-8, max_iter=5_000).fit(scaler.transform(X), Y))
     audit = lw.audit(model, (X, Y), games=5)
-    assert any("assumed public" in note for note in audit.notes)
+    assert any("assumed public" in note for note in map(str, audit.notes))
 
 
 @pytest.mark.parametrize(

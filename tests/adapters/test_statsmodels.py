@@ -96,11 +96,11 @@ def test_results_hold_their_data_unless_it_was_removed(name):
     audit = lw.audit(results, (X, y), games=30)
     assert audit.errors.max() == 0
     assert str(audit.grade) == "exact"
-    assert any("holds the training data" in note for note in audit.notes)
+    assert any("holds the training data" in note for note in map(str, audit.notes))
     results.remove_data()
     alone = read(results, (X, y))
     assert not alone.stored
-    assert not any("holds" in note for note in alone.notes)
+    assert not any("holds" in note for note in map(str, alone.notes))
     again = lw.audit(results, (X, y), games=30)
     assert again.finding("as converged").rebuilt.all()  # by the equation
     assert 0 < again.errors.max() < 0.05
@@ -116,7 +116,7 @@ def test_a_formula_keeps_the_frame_after_remove_data():
     left = read(results, (frame, frame["y"]))
     assert left.stored  # statsmodels keeps model.data.orig_exog
     assert torch.equal(left.stored[0].x, fitted.table.x)
-    assert any("model.data.frame" in note for note in left.notes)
+    assert any("model.data.frame" in note for note in map(str, left.notes))
 
 
 def test_a_formula_with_terms_of_its_own():
@@ -125,7 +125,7 @@ def test_a_formula_with_terms_of_its_own():
     results = smf.logit("y ~ b + C(group)", frame).fit(**TIGHT)
     fitted = read(results, (frame, frame["y"]))
     assert fitted.columns == ("C(group)[T.low]", "b")
-    assert any("design matrix" in note for note in fitted.notes)
+    assert any("design matrix" in note for note in map(str, fitted.notes))
     results.model.exog = None
     with pytest.raises(ValueError, match="Pass its design matrix"):
         read(results, (frame, frame["y"]))

@@ -7,7 +7,14 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.access import Layers, Logits, Weights
-from lostwax.attacks.calibrated_losses import CalibratedLosses, calibrated, log_odds, record_losses
+from lostwax.attacks.calibrated_losses import (
+    CalibratedLosses,
+    calibrated,
+    lira,
+    log_odds,
+    membership_scores,
+    record_losses,
+)
 from lostwax.games import Knowledge, Records
 from lostwax.losses import CrossEntropy, SquaredError, Tweedie
 
@@ -72,24 +79,21 @@ def test_losses_are_put_on_the_scale_of_log_odds():
 )
 def test_labels_say_which_loss_it_is(outputs, y, loss):
     targets = y.expand(4, *y.shape)
-    torch.testing.assert_close(record_losses(object(), outputs, y), loss(outputs, targets))
+    torch.testing.assert_close(record_losses(None, outputs, y), loss(outputs, targets))
     if not y.is_floating_point():  # a net that ends with a softmax
-        torch.testing.assert_close(record_losses(object(), outputs.softmax(-1), y), loss(outputs, targets))
+        torch.testing.assert_close(record_losses(None, outputs.softmax(-1), y), loss(outputs, targets))
         with pytest.raises(ValueError, match="labels go to 2, and the net has 2 outputs"):
-            record_losses(object(), outputs[..., :2], y)
+            record_losses(None, outputs[..., :2], y)
 
 
 def test_a_stated_loss_is_used():
-    class States:
-        loss = Tweedie(1.0)
-
-    outputs, y = torch.randn(4, 6, 1).double(), torch.arange(6.0).double()
-    torch.testing.assert_close(record_losses(States, outputs, y), States.loss(outputs, y.expand(4, 6)))
+    outputs, y, stated = torch.randn(4, 6, 1).double(), torch.arange(6.0).double(), Tweedie(1.0)
+    torch.testing.assert_close(record_losses(stated, outputs, y), stated(outputs, y.expand(4, 6)))
 
 
 def test_one_label_of_two_is_a_log_odds():
     outputs, y = torch.tensor([[[2.0], [2.0]]]).double(), torch.tensor([1, 0])
-    assert log_odds(record_losses(object(), outputs, y)).flatten().tolist() == pytest.approx([2.0, -2.0])
+    assert log_odds(record_losses(None, outputs, y)).flatten().tolist() == pytest.approx([2.0, -2.0])
 
 
 def drawn(shift, seed, models=48, records=40, victims=40):
@@ -149,3 +153,46 @@ def test_it_takes_own_training_functions(wine):
     threat = lw.Informed(wine[0], candidates=5)
     audit = audited(wine, CalibratedLosses(models=16), threat, trainer=lw.OwnTraining(train), games=20)
     assert int(audit.findings[0].rebuilt.sum()) >= 9  # 4 by chance
+
+
+def halves(shift, spread, seed, models=64, records=200, victims=20):
+    """Models on random halves: a record that is trained on is shifted, and its deviation grows `spread` times."""
+    random = torch.Generator().manual_seed(seed)
+    member = torch.rand(models + victims, records, generator=random).argsort(1) < records // 2
+    mean, deviation, noise = (
+        torch.randn(size, generator=random, dtype=torch.float64) for size in (records, records, member.shape)
+    )
+    noise = torch.where(member, shift + spread * noise, noise)
+    seen = 3 * mean + noise * (deviation / 2).exp()
+    return seen[:models], member[:models], seen[models:], member[models:]
+
+
+def auc(scores, member):
+    shares = []
+    for score, inside in zip(scores, member, strict=True):
+        pairs = score[inside].unsqueeze(1) - score[~inside]
+        shares.append((pairs > 0).double().mean() + (pairs == 0).double().mean() / 2)
+    return float(torch.stack(shares).mean())
+
+
+@pytest.mark.parametrize(("shift", "spread"), [(1.0, 1.0), (0.3, 3.0), (1.0, 0.4)])
+def test_with_many_models_per_record_both_ratios_are_weighed(shift, spread):
+    """As good as the better of the two, whether members differ by their mean or by their spread."""
+    reference, member, seen, inside = halves(shift, spread, seed=0)
+    alone = [auc(ratio(reference, member, seen), inside) for ratio in (calibrated, lira)]
+    assert auc(membership_scores(reference, member, seen), inside) > max(alone) - 0.005
+    reference[3] = torch.nan  # one that diverged
+    assert auc(membership_scores(reference, member, seen), inside) > max(alone) - 0.01
+
+
+def test_training_that_ignores_its_records_has_no_members():
+    shares = []
+    for seed in range(10):
+        reference, member, seen, inside = halves(0.0, 1.0, seed)
+        shares.append(auc(membership_scores(reference, member, seen), inside))
+    assert abs(sum(shares) / 10 - 0.5) < 0.01  # 10 x 20 victims: a deviation of 0.003
+
+
+def test_few_models_per_record_are_calibrated_alone():
+    reference, member, seen = drawn(3.0, 0)
+    torch.testing.assert_close(membership_scores(reference, member, seen), calibrated(reference, member, seen))

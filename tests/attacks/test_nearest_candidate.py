@@ -10,6 +10,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.access import Weights
 from lostwax.games import Guess, Hints, Knowledge, Records
+from lostwax.games.running import objection_to, refusal
 from lostwax.metrics import MSE, PSNR
 
 
@@ -74,6 +75,7 @@ def test_passes_on_what_the_attack_inside_objects_to(parts):
     known, prior, _ = parts
     knowledge = Knowledge(nn.Linear(4, 3), lw.GD(), lw.Informed(known, candidates=2), Weights(), prior)
     attack = lw.attacks.NearestCandidate(lw.ClosedForm())
-    assert attack.objection(knowledge) == lw.ClosedForm().objection(knowledge)
+    assert attack.objection(knowledge) == objection_to(lw.ClosedForm(), knowledge)
+    assert refusal(attack, knowledge).startswith("NearestCandidate(ClosedForm) is not applicable: it needs weights at")
     alone = Knowledge(nn.Linear(4, 3), lw.Optimum(), lw.Informed(known), Weights(), prior)
-    assert "NearestCandidate is not applicable" in attack.objection(alone)
+    assert "NearestCandidate(ClosedForm) is not applicable: it chooses" in refusal(attack, alone)

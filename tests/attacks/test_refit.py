@@ -7,6 +7,7 @@ import lostwax as lw
 from lostwax.access import Weights
 from lostwax.attacks import membership as refit
 from lostwax.games import Hints, Knowledge, Records, Release
+from lostwax.games.running import refusal
 from lostwax.shadows import Local
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(60, 20, 24, seed=0)
@@ -166,7 +167,7 @@ def test_a_candidate_that_diverges_is_not_the_answer_and_spoils_nothing():
 
 def test_objects_where_there_is_nothing_to_choose_from():
     knowledge = Knowledge(NET, GD, lw.Informed(KNOWN), Weights(), PRIOR)
-    sentence = lw.attacks.Refit().objection(knowledge)
+    sentence = refusal(lw.attacks.Refit(), knowledge)
     assert sentence.startswith("Refit is not applicable")
     assert sentence.endswith("Use threat=Informed(known, candidates=2).")
     with pytest.raises(ValueError, match="Refit is not applicable"):

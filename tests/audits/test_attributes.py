@@ -114,5 +114,5 @@ def test_an_audit_tells_of_every_column_of_categories():
         reasons=(),
     )
     assert audit.grade is Grade.RECOGNISABLE
-    told = [note for note in audit.notes if note.startswith("Attribute inference of ")]
+    told = [note for note in map(str, audit.notes) if note.startswith("Attribute inference of ")]
     assert [note.split()[3] for note in told] == ["town:", "coast:"]

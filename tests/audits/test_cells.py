@@ -16,8 +16,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
 from lostwax.audits.cells import CellsKept, known_in_words
-from lostwax.games import Columns, Kept, TableCells
-from lostwax.games.cells import Limits
+from lostwax.games import Cells, Columns, Kept
+from lostwax.games.cells import Bounds
 from lostwax.grades import Grade
 from lostwax.reports import folder
 
@@ -32,13 +32,13 @@ def wine():
 
 def test_every_exact_cell_is_the_truth_and_every_interval_holds_it(wine):
     for finding in wine.findings:
-        cells, truth = finding.cells, wine.truth.x
+        cells, truth = finding.cells, wine.truth.x.numpy()
         each, targets = cells.each, 0 if finding.target is None else len(truth)
         exact = each.kept == Kept.EXACT
-        assert (each.values.float() == truth.float())[exact].all()
-        assert ((each.limits.low <= truth) & (truth <= each.limits.high))[~exact].all()
+        assert (each.values.astype(np.float32) == truth.astype(np.float32))[exact].all()
+        assert ((each.bounds.low <= truth) & (truth <= each.bounds.high))[~exact].all()
         assert cells.certified == cells.exact == int(exact.sum()) + targets
-        assert cells.total == truth.numel() + targets
+        assert cells.total == truth.size + targets
     assert wine.findings[0].target is not None
     assert wine.findings[0].cells.certified > 0
 
@@ -53,7 +53,7 @@ def test_the_print_the_file_and_the_report_say_what_is_known(wine, tmp_path):
     assert again.conclusion == wine.conclusion
     lw.report(wine, tmp_path / "report")
     read = folder.read(tmp_path / "report").findings[0].cells
-    torch.testing.assert_close(read.each.limits.low, cells.each.limits.low)
+    np.testing.assert_array_equal(read.each.bounds.low, cells.each.bounds.low)
     assert known_in_words(read.each, NUMBERS, 3) == known_in_words(cells.each, NUMBERS, 3)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "records.csv").read_text())))
     known = [row["alcohol (known)"] for row in rows]
@@ -121,20 +121,20 @@ def test_pipelines_without_trees_tell_of_their_cells_and_certify_what_needs_no_e
 
 def test_what_is_exact_in_name_only_counts_as_estimated():
     table = torch.tensor([[1.0, 0.0], [2.0, 1.0], [4.0, 1.0]]).double()
-    kept = torch.full((3, 2), int(Kept.EXACT), dtype=torch.uint8)
-    cells = CellsKept.of(TableCells(table + torch.tensor([0.1, 0.0]), kept), None, table, table)
+    kept = np.full((3, 2), Kept.EXACT, dtype=np.uint8)
+    cells = CellsKept.of(Cells(table.numpy() + np.array([0.1, 0.0]), kept), None, table, table)
     assert (cells.exact, cells.estimated, cells.total) == (3, 3, 6)
 
 
 def test_cells_in_words():
     columns = Columns(("n",) * 6 + ("c",) * 2, ((),) * 6 + (("red", "blue", "green"),) * 2)
     kept = [Kept.EXACT, Kept.INTERVAL, Kept.INTERVAL, Kept.INTERVAL, Kept.SET, Kept.ESTIMATED, Kept.SET, Kept.LOST]
-    inf = torch.inf
+    inf = np.inf
     low, high = [0, 1, -inf, 2, 5, -inf, -inf, -inf], [0, 2.5, 3, inf, 5, inf, inf, inf]
     missing = [False, False, False, True, True, True, False, True]
-    limits = Limits(*(torch.tensor([ends]).double() for ends in (low, high)), torch.tensor([missing]))
-    possible = {6: torch.tensor([[True, False, True]])}
-    cells = TableCells(torch.zeros(1, 8).double(), torch.tensor([kept], dtype=torch.uint8), limits, possible)
+    codes = {6: np.array([[True, False, True]])}
+    bounds = Bounds(np.array([low]), np.array([high]), np.array([missing]), codes)
+    cells = Cells(np.zeros((1, 8)), np.array([kept], dtype=np.uint8), bounds)
     words = "exact, 1 to 2.5, at most 3, at least 2 or missing, 5 or missing, estimated, red or green, unknown"
     assert known_in_words(cells, columns, 0) == words.split(", ")
 

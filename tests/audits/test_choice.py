@@ -15,9 +15,9 @@ from lostwax.access import Weights
 from lostwax.attacks import NearestCandidate
 from lostwax.audits import choice
 from lostwax.audits.choice import all_attacks, try_all
-from lostwax.audits.clock import Clock
 from lostwax.audits.judging import Answer
 from lostwax.audits.play import Played
+from lostwax.clock import Clock
 from lostwax.games import Guess, Knowledge, Records, Release
 from lostwax.learning.costs import Rate
 from lostwax.trainers import GD, Optimum
@@ -124,7 +124,7 @@ def test_candidates_are_named_by_the_stronger_attack_first(parts):
     room = (lw.attacks.NearestCandidate(lw.RecoNN()), lw.attacks.NearestCandidate(lw.Newton()), lw.attacks.Refit())
     _, order = instead(room)(knowledge(parts, candidates=2))
     assert order == ["Refit", "NearestCandidate", "NearestCandidate"]
-    ranks = [attack.strength for attack in room]
+    ranks = [attack.facts().strength for attack in room]
     assert ranks == sorted(ranks)
 
 
@@ -256,7 +256,7 @@ def test_an_audit_says_that_a_cheaper_form_ran(parts):
 
 def test_an_attack_that_still_runs_is_the_last(parts, monkeypatch, untraced):
     """A sleep in another thread cannot be interrupted: it is left behind, and nothing is begun beside it."""
-    monkeypatch.setattr("lostwax.audits.clock.STOPPING", 0.2)
+    monkeypatch.setattr("lostwax.clock.STOPPING", 0.2)
     quick, slow, waits = lw.KernelRidge(), lw.RecoNN(epochs=1), lw.Ensemble(members=10)
     told, start = knowledge(parts), time.monotonic()
     room = instead((quick, slow, waits), slow=(waits,))
@@ -483,7 +483,7 @@ def test_an_own_function_is_audited_without_naming_an_attack():
         max_minutes=2,
     )
     assert audit.grade == "not found"
-    assert any("Training draws private random numbers" in note for note in audit.notes)
+    assert any("Training draws private random numbers" in note for note in map(str, audit.notes))
     assert any(why.startswith("Ensemble is not applicable: private random draws") for why in audit.left_out)
 
 

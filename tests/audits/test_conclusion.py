@@ -18,6 +18,7 @@ from lostwax.audits.ceiling import privacy_of
 from lostwax.audits.decision import Suggestion, decide
 from lostwax.audits.luck import Luck
 from lostwax.games import Guess, Records
+from lostwax.games.notes import as_notes
 from lostwax.grades import Grade
 from lostwax.numerals import round_up
 
@@ -343,4 +344,4 @@ def test_nothing_that_is_added_undoes_an_exact_recovery(audit):
     proof = proven(5.0, 0.1)
     assert replace(audit, unanswered=("Newton was stopped.",)).grade is Grade.EXACT
     assert replace(audit, **proof).grade is Grade.EXACT
-    assert replace(audit, notes=("a note",)).grade is Grade.EXACT
+    assert replace(audit, notes=as_notes(["a note"])).grade is Grade.EXACT

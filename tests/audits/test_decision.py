@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from lostwax.audits.cells import TargetRead
 from lostwax.audits.conclusion import most_advantage
 from lostwax.audits.decision import LOW, Suggestion, decide
 from lostwax.audits.membership import MembershipFinding
+from lostwax.games import Adversary
 from lostwax.grades import Grade
 
 POLICIES = [
@@ -165,14 +167,15 @@ def test_a_sample_says_so():
 @pytest.mark.parametrize(
     ("access", "who"),
     [
-        ("Weights()", "Whoever gets the model can"),
-        ("Outputs()", "Whoever sees the predictions can"),
-        ("Logits(inputs=16)", "Whoever sees the predictions can"),
-        ("Layer(name='fc')", "Whoever gets the layers that are given out can"),
+        (lw.access.Weights(), "Whoever gets the model can"),
+        (lw.access.Outputs(), "Whoever sees the predictions can"),
+        (lw.access.Logits(torch.zeros(16, 2)), "Whoever sees the predictions can"),
+        (lw.access.Layers("fc"), "Whoever gets the layers that are given out can"),
+        (object(), "Whoever gets the layers that are given out can"),  # an access that states nothing
     ],
 )
 @pytest.mark.parametrize("grade", [Grade.EXACT, Grade.RECOGNISABLE])
 def test_the_reason_names_what_the_attacker_sees(access, who, grade):
-    audit = replace(ALL[grade], provenance=ALL[grade].provenance | {"access": access})
+    audit = replace(ALL[grade], adversary=Adversary.of(access, 99, 100))
     assert decide(audit).reason.startswith(who)
     assert ("from the predictions" in decide(audit).people) == ("predictions" in who and grade is Grade.EXACT)

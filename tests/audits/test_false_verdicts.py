@@ -128,7 +128,7 @@ def test_values_and_classes_that_only_secrets_have_are_tried(classes):
     assert audit.findings[0].rebuilt.all()
     assert audit.findings[0].labels_right.all()
     words = "a class of which the prior has no record: [2]" if classes else "values that the prior never shows"
-    assert f"6 of 6 secrets have {words}" in " ".join(audit.notes)
+    assert f"6 of 6 secrets have {words}" in " ".join(map(str, audit.notes))
 
 
 def test_a_candidate_that_looks_alike_is_another_one():

@@ -60,7 +60,7 @@ def test_an_audit_of_two_secrets_scores_each():
     assert audit.findings[0].labels_right.all()
     assert max(audit.findings[0].errors[audit.metric]) < 1e-10
     assert "knows 40 of 42 records" in audit.threat
-    assert "4 of 4 guesses reproduce the released weights to rounding" in " ".join(audit.notes)
+    assert "4 of 4 guesses reproduce the released weights to rounding" in " ".join(map(str, audit.notes))
 
 
 @pytest.mark.parametrize("attack", [lw.RecoNN(), lw.Ensemble(), lw.ClosedForm()])

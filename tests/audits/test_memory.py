@@ -7,9 +7,9 @@ from torch import nn
 import lostwax as lw
 from lostwax.access import Weights
 from lostwax.audits import choice
-from lostwax.audits.choice import available_bytes, predicted
+from lostwax.audits.choice import available_bytes
 from lostwax.games import Knowledge, Records
-from lostwax.learning.costs import Rate
+from lostwax.learning.costs import Rate, predicted
 from lostwax.trainers import GD
 
 X = torch.rand(120, 4, generator=torch.Generator().manual_seed(0))

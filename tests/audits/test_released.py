@@ -42,7 +42,7 @@ def test_records_are_rebuilt_from_this_very_net(released):
     assert audit.findings[0].rebuilt.all()
     assert audit.guess.certified.all()
     assert "1 of 60 games" in str(audit)
-    assert any("reproduces the released weights to a relative error of" in note for note in audit.notes)
+    assert any("reproduces the released weights to a relative error of" in note for note in map(str, audit.notes))
     assert audit.unanswered == ()
     arrays = lw.audit(net, (table.x.numpy(), table.y.numpy()), trainer=trainer(start), games=1)
     assert arrays.errors == pytest.approx(audit.errors)
@@ -156,7 +156,7 @@ def test_records_are_rebuilt_through_an_own_loop(by_own_loop):
     audit = lw.audit(net, table, trainer=trainer, games=3)
     assert audit.findings[0].rebuilt.all()
     assert audit.kind == "this model"
-    assert any("deterministic given its seed" in note for note in audit.notes)
+    assert any("deterministic given its seed" in note for note in map(str, audit.notes))
 
 
 def test_an_own_loop_that_did_not_make_these_weights_is_refused(by_own_loop):
@@ -190,8 +190,10 @@ def test_private_draws_are_averaged_over(by_own_loop):
     net, start, table = by_own_loop
     trainer = lw.OwnTraining(own_loop, init=lw.inits.Given(start))
     audit = lw.audit(net, table, trainer=trainer, games=2, attack=lw.KernelRidge())
-    assert any(note.startswith("Training draws private random numbers, and attacks average") for note in audit.notes)
-    assert any(note.startswith("Private draws move the weights ") for note in audit.notes)
+    assert any(
+        note.startswith("Training draws private random numbers, and attacks average") for note in map(str, audit.notes)
+    )
+    assert any(note.startswith("Private draws move the weights ") for note in map(str, audit.notes))
     other = deepcopy(net)
     with torch.no_grad():
         for value in other.parameters():
@@ -218,7 +220,10 @@ def test_what_is_deterministic_in_private_training_is_named(by_own_loop):
     trainer = lw.OwnTraining(part_private, init=lw.inits.Given(deepcopy(net.state_dict())))
     net = part_private(net, table.x, table.y, 0)
     audit = lw.audit(net, table, trainer=trainer, games=12, attack=lw.KernelRidge())
-    assert any("No private draw changes 0.bias." in note or "Deterministic are 0.bias" in note for note in audit.notes)
+    assert any(
+        "No private draw changes 0.bias." in note or "Deterministic are 0.bias" in note
+        for note in map(str, audit.notes)
+    )
     assert audit.grade.leaks
 
 
@@ -379,4 +384,4 @@ def test_a_release_of_half_precision_is_audited_as_such():
     coarse(net, table.x, table.y, 1)
     attack = lw.attacks.Secant(iterations=0)
     audit = lw.audit(net, table, trainer=trainer, games=2, attack=attack)
-    assert any("relative error of 0," in note for note in audit.notes)
+    assert any("relative error of 0," in note for note in map(str, audit.notes))

@@ -13,7 +13,7 @@ import lostwax as lw
 from lostwax.audits.audit import Verdict
 from lostwax.audits.play import Settings
 from lostwax.audits.tables import audit_table
-from lostwax.games import Columns, Fitted, Kept, Part, Records, ReleasedTable, Stored, Sums, TableCells
+from lostwax.games import Cells, Columns, Fitted, Kept, Part, Records, ReleasedTable, Stored, Sums
 from lostwax.grades import Grade
 
 N = 40
@@ -29,10 +29,10 @@ def part(columns, labelled=False, **facts):
     """A part that saw these columns."""
 
     def back(x):
-        values, kept = torch.full((len(x), 3), torch.nan).double(), torch.zeros(len(x), 3, dtype=torch.uint8)
-        values[:, columns] = x
-        kept[:, columns] = torch.where(x.isnan(), Kept.LOST, Kept.EXACT).to(torch.uint8)
-        return TableCells(values, kept)
+        cells = Cells.lost(len(x), 3)
+        cells.values[:, columns] = x
+        cells.kept[:, columns] = np.where(x.isnan(), Kept.LOST, Kept.EXACT)
+        return cells
 
     return Part(Fitted("a part", Records(X[:, columns], Y), ONES, None, **facts), back, labelled)
 
@@ -58,8 +58,8 @@ def test_parts_that_know_different_columns_together_know_the_row():
 def test_a_part_of_the_columns_is_recognisable_and_named():
     audit = audited(mean([0]), unread=("the forest was not audited: no equation.",))
     assert audit.conclusion.grade.severity >= Grade.RECOGNISABLE.severity
-    assert "the release gives exactly: age." in audit.notes
-    assert "what was read tells nothing of: income, town." in audit.notes
+    assert "the release gives exactly: age." in map(str, audit.notes)
+    assert "what was read tells nothing of: income, town." in map(str, audit.notes)
     assert audit.unanswered == ("the forest was not audited: no equation.",)
 
 
@@ -75,7 +75,7 @@ def test_nothing_told_is_no_leak():
     others = torch.from_numpy(np.random.default_rng(1).normal(size=(N, 2)))
     audit = audited(part([0, 1], stored=(Stored("rows", others),)))
     assert not audit.conclusion.grade.leaks
-    assert "what was read tells nothing of: age, income, town." in audit.notes
+    assert "what was read tells nothing of: age, income, town." in map(str, audit.notes)
 
 
 def test_labels_that_nothing_tells_are_not_right():
@@ -123,7 +123,7 @@ def test_a_blind_guess_that_is_a_record_of_categories_is_no_leak():
     )
 
     def back(values):
-        return TableCells(torch.full((len(values), 5), torch.nan).double(), torch.zeros(len(values), 5).byte())
+        return Cells.lost(len(values), 5)
 
     facts = Part(Fitted("an encoder", Records(x[:, :1], y), ones, None, stored=(categories,)), back, labelled=False)
     columns = Columns(tuple("abcde"), (tuple("vwxyz"),) * 5)
@@ -159,6 +159,6 @@ def test_a_time_limit_holds_for_tables_that_are_read(monkeypatch):
     short = lw.audit(model, (X, y), max_minutes=1e-4)
     assert len(short.games) == 20
     assert not short.complete
-    assert "max_minutes is time for 20 of 300 rows, drawn by the seed. games=300 attacks all." in short.notes
+    assert "max_minutes is time for 20 of 300 rows, drawn by the seed. games=300 attacks all." in map(str, short.notes)
     assert len(lw.audit(model, (X, y), max_minutes=10).games) == 300
     assert len(lw.audit(model, (X, y), max_minutes=1e-4, games=40).games) == 40

@@ -61,7 +61,7 @@ def test_a_forest_gives_its_whole_table_away(leak):
 def test_bootstraps_tell_the_order_of_rows():
     audit = audited(RandomForestClassifier(50, random_state=0))
     assert audit.grade is Grade.EXACT
-    assert any("row i is rebuilt as row i" in note for note in audit.notes)
+    assert any("row i is rebuilt as row i" in note for note in map(str, audit.notes))
     np.testing.assert_array_equal(rows_of(audit), X)
     assert audit.findings[0].luck.rebuilt_by_luck < 0.05  # chance is not matched where the order is known
 
@@ -73,7 +73,7 @@ def test_the_names_of_columns_and_classes_are_the_owners():
     assert audit.columns == tuple(names)
     assert audit.classes == ("no", "yes")
     assert audit.grade is Grade.EXACT
-    assert "assumed public: exactly one of these is 1: c0, c1, c2." in audit.notes
+    assert "assumed public: exactly one of these is 1: c0, c1, c2." in map(str, audit.notes)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -135,8 +135,8 @@ def test_numbers_lie_in_intervals(scale):
     cells = audit.findings[0].cells
     assert audit.grade.leaks
     assert cells.exact == 0
-    within = (cells.each.kept == Kept.INTERVAL).numpy()
-    low, high, _ = (limit.numpy() for limit in cells.each.limits)
+    within = cells.each.kept == Kept.INTERVAL
+    low, high = cells.each.bounds[:2]
     assert within.mean() > 0.5
     assert ((low <= x) & (x <= high))[within].all()
 
@@ -154,10 +154,10 @@ def test_a_search_that_is_stopped_leaves_the_question_open():
     audit = audited(RandomForestClassifier(10, max_depth=2, random_state=0), max_minutes=1e-9)
     assert len(audit.unanswered) == 1
     assert "max_minutes" in audit.unanswered[0]
-    exact = (audit.findings[0].cells.each.kept == Kept.EXACT).numpy()
+    exact = audit.findings[0].cells.each.kept == Kept.EXACT
     assert (rows_of(audit) == X)[exact].all()
     assert set(audit.verdicts) <= {"recoverable", "undecided"}
-    assert "at most 3e-08 s" in audit.notes[-1]
+    assert "at most 3e-08 s" in str(audit.notes[-1])
 
 
 def test_without_the_solver_nothing_more_is_certain(monkeypatch):

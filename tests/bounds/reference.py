@@ -16,7 +16,7 @@ from mpmath import mp, mpc, mpf
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import ndtr
 
-from lostwax.bounds.monte_carlo import limits
+from lostwax.bounds.random_batches import limits
 
 
 def contour_pair(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from lostwax import bounds
-from lostwax.bounds import inequalities
 
 RUN = {"noise_multiplier": 1.0, "sample_rate": 0.1, "steps": 10, "baseline": 0.1}
 TARGET = {"max_success": 0.3, "baseline": 0.1}
@@ -84,8 +83,6 @@ def test_calibrate_refuses(changes, match):
         (lambda: bounds.exact_reconstruction(1, 1.0), "candidates"),
         (lambda: bounds.delta_from_success(1.5, 1.0), "success"),
         (lambda: bounds.fano_advantage([0.5, 0.6], 1.0), "prior"),
-        (lambda: inequalities.mse_lower_bound([], 1.0), "diameters"),
-        (lambda: inequalities.mse_lower_bound([1.0], 0.0), "epsilon"),
         (lambda: bounds.monte_carlo(math.log(1e-9), 1.0, 0.1, 10), "lostwax.bound"),
         (lambda: bounds.monte_carlo(-1.0, 1.0, 0.1, 10, samples=10), "samples"),
         (lambda: bounds.log_kappa_ball(0.0, 3), "eta"),

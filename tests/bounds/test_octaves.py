@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from lostwax.bounds.octaves import FIRST, OVER, UNDER, Shift, SumLaw, _multiples, _one, sum_of
+from lostwax.bounds.octaves import FIRST, OVER, UNDER, Shift, SumLaw, _multiples, _single, sum_of
 
 SETTINGS = [(0.5, 1), (0.5, 2), (0.5, 37), (1.0, 3), (2.0, 100), (20.0, 9)]
 
@@ -133,7 +133,7 @@ def exact_sum(a, b, m):
 @pytest.mark.parametrize(("noise", "m"), [(1.6, 5), (3.0, 8)])
 def test_sums_are_enclosed_entry_by_entry(noise, m):
     """Two and three variables, all laws, in exact arithmetic; the moved one is equally likely to be any of them."""
-    one = _one(noise, m, 1 / noise + 3, (Shift(1 / noise), Shift(1.5 / noise, above=True)))
+    one = _single(noise, m, 1 / noise + 3, (Shift(1 / noise), Shift(1.5 / noise, above=True)))
     two, places = one + one, [int(k) for k in _multiples(*one.masses.shape[1:])]
     three = two + one
     laws = [{k: Fraction(x) for k, x in zip(places, law.ravel().tolist(), strict=True) if x} for law in one.masses]

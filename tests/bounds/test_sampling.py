@@ -19,7 +19,7 @@ from lostwax.bounds import (
     bound,
     calibrate,
 )
-from lostwax.bounds.monte_carlo import limits
+from lostwax.bounds.random_batches import limits
 
 RUN = {"noise_multiplier": 1.0, "steps": 100, "baseline": 0.1}
 ALL = [Poisson(0.05), BallsInBins(5), Shuffled(5), FixedSize(200, 10), TruncatedPoisson(0.05, 200, 25), Cyclic(5)]
@@ -139,8 +139,6 @@ def test_a_cut_that_hardly_happens_changes_nothing_and_one_that_does_is_added():
         (lambda: FixedSize(10, 11), "b=11"),
         (lambda: FixedSize(0, 1), "n=0"),
         (lambda: TruncatedPoisson(0.1, 10, 0), "largest=0"),
-        (lambda: bound(**RUN, sampling="balls"), "to be a value like"),
-        (lambda: bound(**RUN, sampling="shuffled", sample_rate=0.1), r"pass sampling=lw.bounds.Shuffled\(epochs\)"),
         (lambda: bound(epsilon=1.0, baseline=0.1, sampling=Poisson()), "Leave out noise_multiplier"),
     ],
 )
@@ -149,29 +147,19 @@ def test_what_does_not_fit_is_refused(made, words):
         made()
 
 
-def test_a_class_is_no_value():
+@pytest.mark.parametrize("sampling", [FullBatch, "balls", "poisson"])
+def test_a_class_or_a_text_is_no_value(sampling):
     with pytest.raises(TypeError, match=r"value like lw\.bounds\.Poisson"):
-        bound(**RUN, sampling=FullBatch)
+        bound(**RUN, sampling=sampling)
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(AttributeError, match="has no attribute 'shuffle'"):
+        _ = lw.bounds.shuffle
 
 
 def test_the_rate_of_a_mechanism_may_stand_beside_its_sampling():
     assert bound(**RUN, sampling=BallsInBins(5), sample_rate=0.05) == bound(**RUN, sampling=BallsInBins(5))
-
-
-def test_the_old_spelling_warns_and_still_means_the_same():
-    new = bound(**RUN, sampling=Poisson(0.05), goal=Records(2))
-    with pytest.deprecated_call(match="records=2 is deprecated"):
-        assert bound(**RUN, sample_rate=0.05, records=2) == new
-    with pytest.deprecated_call(match="sampling='poisson' is deprecated"):
-        assert bound(**RUN, sample_rate=0.05, sampling="poisson") == bound(**RUN, sample_rate=0.05)
-    with pytest.deprecated_call(match="sampling='shuffled' is deprecated"):
-        assert calibrate(max_success=0.3, baseline=0.1, sampling="shuffled") == calibrate(max_success=0.3, baseline=0.1)
-    with pytest.deprecated_call(match="bounds.subsampled is deprecated"):
-        assert lw.bounds.subsampled(math.log(0.1), 1.0, 0.05, 100) == bound(**RUN, sample_rate=0.05)
-    with pytest.deprecated_call(match="bounds.gaussian is deprecated"):
-        assert lw.bounds.gaussian(math.log(0.1), 1.0, 100) == bound(**RUN)
-    with pytest.raises(AttributeError, match="has no attribute 'shuffle'"):
-        _ = lw.bounds.shuffle
 
 
 @pytest.mark.parametrize(

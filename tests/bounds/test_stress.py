@@ -11,9 +11,8 @@ import pytest
 from bounds import reference
 from lostwax import bounds
 from lostwax.bounds import calibrate
-from lostwax.bounds.balls_in_bins import balls_in_bins
 from lostwax.bounds.closed_forms import gaussian
-from lostwax.bounds.poisson import subsampled
+from lostwax.bounds.random_batches import balls_in_bins, subsampled
 
 pytestmark = pytest.mark.slow
 

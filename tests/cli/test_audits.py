@@ -180,7 +180,7 @@ def test_all_attacks_within_minutes(recipe, capsys):
     recipe.write_text(TRAINED.replace("attack = ", "_attack = ") + "games = 2\n")
     assert main(["audit", "recipe.py", "--out", "audit", "--max-minutes", "0.05"]) == 0
     out = capsys.readouterr().out
-    assert "not applicable: ClosedForm: " in out
+    assert "\nClosedForm is not applicable: " in out
     assert "is not applicable" not in out  # once is enough
 
 

@@ -89,7 +89,7 @@ def test_a_child_that_ends_badly_after_its_verdict_changes_nothing(tmp_path):
 @EITHER
 def test_the_limit_holds_in_compiled_code(tmp_path, command):
     """No signal is noticed there: the process that supervises the audit ends it."""
-    sooner = "from lostwax.audits import clock\nclock.SLACK, clock.SLACK_SHARE = 0.5, 0.0\n"
+    sooner = "from lostwax import clock\nclock.SLACK, clock.SLACK_SHARE = 0.5, 0.0\n"
     start = time.monotonic()
     process = begun(tmp_path, "sum(range(10**12))", sooner, words=("--max-minutes", "0.03"), command=command)
     _, error = process.communicate(timeout=120)

@@ -6,7 +6,7 @@ import scipy.sparse
 import torch
 
 from lostwax.attacks.closed_form import revealed
-from lostwax.games import Extremes, Fitted, Part, Present, Records, Stationary, Stored, Sums, TableCells
+from lostwax.games import Cells, Extremes, Fitted, Part, Present, Records, Stationary, Stored, Sums
 from lostwax.games.folding import SparseFitted, SparseRecords, folded
 from lostwax.losses import SquaredError
 
@@ -38,8 +38,8 @@ RANGE = Extremes("range", X.amin(0), X.amax(0))
 
 def answers(fitted, games):
     """What each fact tells, cells and labels."""
-    found = revealed(Part(fitted, lambda x: TableCells(x, x.isnan())), games, label_given=False)
-    return [(answer.candidates[0].values, answer.labels) for answer in found]
+    found = revealed(Part(fitted, lambda x: Cells(x.numpy(), x.isnan().numpy())), games, label_given=False)
+    return [(torch.from_numpy(answer.candidates[0].values), answer.labels) for answer in found]
 
 
 FACTS = {

@@ -1,6 +1,7 @@
 """Dealing to the weak adversary."""
 
 import os
+import re
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from lostwax.attacks import (
     Refit,
 )
 from lostwax.games import Records, Weak
+from lostwax.games.running import refusal
 from lostwax.shadows import Game, Local, Store
 
 POOL = Records(torch.arange(48.0).reshape(24, 2), torch.arange(24) % 3)  # eight of each of three classes
@@ -108,9 +110,9 @@ def test_settings_without_meaning(settings):
 )
 def test_who_looks_for_the_one_missing_record_objects(attack):
     knowledge = lw.games.Knowledge(nn.Linear(2, 3), lw.GD(), Weak(size=3), lw.access.Weights(), POOL)
-    objection = instances(attack)[0].objection(knowledge)
-    assert objection.startswith(f"{attack.__name__} is not applicable: ")
-    assert "Weak" in objection
+    sentence = refusal(instances(attack)[0], knowledge)
+    assert re.match(rf"{attack.__name__}(\(RecoNN\))? is not applicable: ", sentence)
+    assert "Weak" in sentence
 
 
 def test_shadows_of_a_weak_game_are_kept_and_found_again(tmp_path):

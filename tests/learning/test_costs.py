@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import lostwax as lw
-from lostwax.games import Knowledge, Release
+from lostwax.games import Knowledge, Release, TrainerFacts
 from lostwax.learning.costs import MIN_ROUNDS, Rate
 from lostwax.schedules import Cosine
 from lostwax.trainers import SGD, Adam, Optimum
@@ -26,8 +26,8 @@ class Sleeping:
         time.sleep(0.1 + 0.05 * self.steps)
         return Release({"x": cohort.own.x.flatten(1)})
 
-    def first_rounds(self, count):
-        return replace(self, steps=count), self.steps
+    def facts(self, net, n):
+        return TrainerFacts(first_rounds=lambda count: (replace(self, steps=count), self.steps))
 
     def tile_size(self, net, cohort):
         return 2

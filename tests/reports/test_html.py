@@ -7,11 +7,12 @@ import pytest
 
 import lostwax as lw
 from audits.game import KNOWN, Reads, audited
+from lostwax.games.notes import Note, as_notes
 from lostwax.grades import Grade
 from lostwax.numerals import at_most, percent, round_up
+from lostwax.reports.advice import answer
 from lostwax.reports.charts import drawn
 from lostwax.reports.html import render
-from lostwax.reports.words import answer
 from reports.conftest import NASTY
 
 
@@ -72,7 +73,7 @@ def test_strings_of_the_user_are_text(audit_of):
         subject=NASTY,
         threat=NASTY,
         attack=NASTY,
-        notes=(NASTY, "$x_1^$ and \\frac{"),
+        notes=as_notes((NASTY, "$x_1^$ and \\frac{")),
         findings=(released, replace(released, name="$\\frac$ " + NASTY)),
         baselines={f"{name} {NASTY}": errors for name, errors in audit.baselines.items()},
         oracle=f"{audit.oracle} {NASTY}",
@@ -182,7 +183,7 @@ def test_the_page_says_whether_it_holds_records(records, audit_of):
 
 
 def test_attacks_that_did_not_play_are_told_apart_from_the_notes(audit_of):
-    told = {"notes": ("a note",), "left_out": ("It objects.",), "unanswered": ("Slow & dear would take hours.",)}
+    told = {"notes": (Note("a note"),), "left_out": ("It objects.",), "unanswered": ("Slow & dear would take hours.",)}
     page = page_of(replace(audit_of("of_pictures"), **told), records=False)
     slow = "Slow &amp; dear would take hours."
     assert page.index(f"Not answered: {slow}") < page.index("a note") < page.index("All numbers")

@@ -118,7 +118,7 @@ def test_words_of_texts_are_cells(tmp_path):
     y = np.arange(41) % 2
     audit = lw.audit(make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(texts, y), (texts, y))
     assert "xanthippe" in audit.columns
-    assert not any("xanthippe" in note for note in (*audit.notes, *audit.unanswered))
+    assert not any("xanthippe" in note for note in map(str, (*audit.notes, *audit.unanswered)))
     lw.report(audit, tmp_path / "records")
     assert "xanthippe" not in (tmp_path / "records" / "audit.json").read_text()
     lw.report(audit, tmp_path / "numbers", records=False)

@@ -5,7 +5,7 @@ import pytest
 from lostwax.grades import Grade
 from lostwax.metrics.estimate import clopper_pearson, median_interval
 from lostwax.numerals import at_most, number
-from lostwax.reports.words import answer
+from lostwax.reports.advice import answer
 
 
 @pytest.mark.parametrize(

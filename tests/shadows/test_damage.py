@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lostwax.shadows import Local, Store
-from lostwax.shadows.chunks import Location
+from lostwax.shadows.store import Location
 from shadows.game import fill, game, tree
 
 

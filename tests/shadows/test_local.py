@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from instances import instances
-from lostwax.games import Informed, Records
+from lostwax.games import Informed, Records, TrainerFacts
 from lostwax.inits import LeCunNormal
 from lostwax.nets import mlp
 from lostwax.shadows import Local
@@ -49,6 +49,9 @@ class Cramped:
 
     def tile_size(self, net, cohort):
         return self.tile
+
+    def facts(self, net, n):
+        return TrainerFacts(with_tile=lambda tile: replace(self, tile=tile))
 
 
 def cramped(trainer, chunk=None):

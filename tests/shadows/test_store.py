@@ -13,7 +13,7 @@ import lostwax as lw
 from lostwax.games import Cohort, Records, Release
 from lostwax.inits import FromNet
 from lostwax.shadows import Local, Store
-from lostwax.shadows.chunks import Layout
+from lostwax.shadows.store import Layout
 from shadows.game import CHUNK, KNOWN, PRIOR, fill, game, tree
 from shadows.warm import children
 

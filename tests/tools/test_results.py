@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 import lostwax
-from lostwax_dev.freshness import without_marks
-from lostwax_dev.results import Row, add_options, page, read_rows, smaller, write_rows
+from lostwax_dev.results import Row, add_options, page, read_rows, smaller, tables, write_rows
 
 
 def test_rows_are_written_with_command_and_machine_and_read_back(tmp_path, monkeypatch):
@@ -86,7 +85,7 @@ def test_the_page_shows_every_row(tmp_path):
     write_rows(
         str(tmp_path / "benchmarks" / "two.py"), [Row("c", "ratio", 3.25, low=3.0, high=3.5), Row("d", "none", 0.0)]
     )
-    text = page(tmp_path)
+    text = tables(tmp_path)
     assert f"| tiny | 1.50e-09 |  | <= 1e-8 |  | {lostwax.__version__} |" in text
     assert f"| ratio | 3.25 | 3 to 3.5 |  |  | {lostwax.__version__} |" in text
     assert "| none | 0 |" in text
@@ -101,7 +100,7 @@ def test_the_contents_go_by_paper_and_name_what_was_not_run(tmp_path):
         path.write_text(f'"""{about}\n\nMore.\n"""\n{runs}')
     (tmp_path / "papers" / "s1_shared.py").write_text('"""What the scripts share."""\n')
     write_rows(str(tmp_path / "papers" / "s1_table2.py"), [Row("a", "x", 1.0, paper=2.0), Row("b", "y", 1.0)])
-    text = page(tmp_path)
+    text = tables(tmp_path)
     contents = text.split("## papers/s1_table2")[0]
     assert "| [S1 Table II: factors.](#paperss1_table2) | 2 | 1 |\n\nNo results yet: `papers/s1_a.py`." in contents
     assert contents.index("## S1") < contents.index("## Beyond the papers") < contents.index("`papers/own.py`")
@@ -112,12 +111,12 @@ def test_of_many_rows_most_are_folded_away(tmp_path):
     (tmp_path / "papers").mkdir()
     many = [Row(str(i), f"number {i} ", float(i)) for i in range(60)]
     write_rows(str(tmp_path / "papers" / "many.py"), many)
-    shown, folded = page(tmp_path).split("<summary>50 more rows</summary>")
+    shown, folded = tables(tmp_path).split("<summary>50 more rows</summary>")
     assert shown.count("| number") == 10
     assert folded.count("| number") == 50
     assert folded.count("| quantity |") == 1
     write_rows(str(tmp_path / "papers" / "many.py"), [*many[:-1], replace(many[-1], paper=60.0)])
-    shown, folded = page(tmp_path).split("<summary>59 more rows</summary>")
+    shown, folded = tables(tmp_path).split("<summary>59 more rows</summary>")
     assert shown.count("| number") == shown.count("| number 59 ") == 1
 
 
@@ -135,14 +134,18 @@ def test_a_row_that_was_written_before_versions_were_says_so(tmp_path):
     del row["version"], row["commit"], row["code"]
     path.write_text(json.dumps([row]))
     assert read_rows(path)[0].version is None
-    assert "| error | 0.5 |  |  | 3 | not recorded; unknown code |" in page(tmp_path)
+    assert "| error | 0.5 |  |  | 3 | not recorded; unknown code |" in tables(tmp_path)
     write_rows(str(tmp_path / "papers" / "old.py"), [Row("b", "new", 1.0)], keep_others=True)
     assert [one.version for one in read_rows(path)] == [None, lostwax.__version__]  # the old row is as old as it was
 
 
-def test_the_results_page_of_this_repository_is_up_to_date(root):
-    text = (root / "docs" / "results.md").read_text()
-    assert without_marks(text) == without_marks(page(root)), "run `make results`"
+def test_the_page_of_this_repository_shows_every_results_file(root):
+    text = page(root)
+    assert text.startswith("# Results\n")
+    for folder in ("papers", "benchmarks"):
+        for path in (root / folder / "results").glob("*.json"):
+            rows = text.split(f"## {folder}/{path.stem}\n")[1].split("\n## ")[0]
+            assert rows.count("\n| ") - rows.count("\n| quantity |") == len(read_rows(path))
 
 
 def test_a_long_script_may_run_in_parts(tmp_path):

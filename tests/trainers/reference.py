@@ -7,6 +7,7 @@ import torch
 
 from lostwax.seeds import generator, key
 from lostwax.trainers import GD, SGD, Adam, AdamW
+from lostwax.trainers.stacked import flat
 
 
 def optimiser(trainer, parameters):
@@ -64,3 +65,16 @@ def train_alone(trainer, net, cohort, row, *, seed):
         torch_optimiser.step()
         rate.step()
     return {name: value.detach() for name, value in parameters.items()}, history
+
+
+def tangents(base, records):
+    """(m, p) delta theta_T of each record by linear response, forward, step by step."""
+    records = base.inputs(records)
+    moved = base.states[0].zeros(len(records))
+    for step in base.steps():
+        push = base.known_answer(step, moved.params)
+        if step.secret:
+            slopes = base.slopes(step, records)
+            push = {name: value + slopes[name] / step.size for name, value in push.items()}
+        moved = base.moved(step, moved, push)
+    return flat(moved.params)

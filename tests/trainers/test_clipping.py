@@ -24,6 +24,9 @@ CHAINS = {
     "an activation below, one used twice": lambda: nn.Sequential(
         nn.Flatten(), nn.ELU(), nn.Linear(16, 4), same := nn.Sigmoid(), nn.Linear(4, 4), same, nn.Linear(4, 3)
     ),
+    "nested activation": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(16, 5), nn.Sequential(nn.Tanh()), nn.Linear(5, 3)
+    ),
 }
 
 

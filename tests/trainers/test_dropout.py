@@ -11,7 +11,7 @@ import lostwax as lw
 from lostwax.access import Logits
 from lostwax.games import Cohort, Knowledge
 from lostwax.seeds import key
-from lostwax.trainers.dropout import Masks, Thinning, drops
+from lostwax.trainers.stacked import Masks, Thinning, drops
 from trainers.game import EXACT, cohort
 from trainers.reference import batches, optimiser
 

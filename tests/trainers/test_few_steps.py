@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lostwax.trainers.few_steps import FewSteps
+from lostwax.trainers.responses import FewSteps
 
 
 def gram(gradients):

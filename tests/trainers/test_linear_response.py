@@ -13,11 +13,12 @@ from lostwax.games import Cohort
 from lostwax.inits import LeCunNormal
 from lostwax.losses import SquaredError
 from lostwax.schedules import Cosine
-from lostwax.trainers import DPSGD, GD, SGD, Adam, AdamW, Optimum, linear_response
+from lostwax.trainers import DPSGD, GD, SGD, Adam, AdamW, Optimum, linear_response, responses
 from lostwax.trainers.linear_response import BaseTrajectory, response_objection
-from lostwax.trainers.stacked import gradient
+from lostwax.trainers.responses import Adjoints
+from lostwax.trainers.stacked import flat, gradient
 from trainers.game import convolutions, net, records
-from trainers.reference import batches, optimiser
+from trainers.reference import batches, optimiser, tangents
 
 KNOWN, PUSHED = records(11, seed=0), records(3, seed=1)
 ACCEPTED = (
@@ -60,13 +61,13 @@ def double(trainer):
 @pytest.mark.parametrize("trainer", ACCEPTED, ids=names)
 def test_is_the_limit_of_finite_differences_of_training(trainer):
     base, weight = BaseTrajectory.of(double(trainer), net(), KNOWN), 1e-4
-    for number, found in enumerate(base.tangents(PUSHED)):
+    for number, found in enumerate(tangents(base, PUSHED)):
         record = PUSHED[number : number + 1]
         ahead, behind = (trained(trainer, net(), record, sign * weight) for sign in (1, -1))
         expected = (ahead - behind) / (2 * weight)
         assert (found - expected).norm() <= 1e-6 * expected.norm()
     end = trained(trainer, net(), PUSHED[:1], 0.0)
-    torch.testing.assert_close(linear_response.flat(base.end)[0], end, rtol=0, atol=1e-12)
+    torch.testing.assert_close(flat(base.end)[0], end, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -76,12 +77,11 @@ def test_is_the_limit_of_finite_differences_of_training(trainer):
 )
 def test_adjoints_are_tangents(trainer, module):
     base = BaseTrajectory.of(double(trainer), module(), KNOWN)
-    tangents = base.tangents(PUSHED)  # (m, p)
-    directions = torch.randn(4, tangents.shape[1], generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    expected = tangents @ directions.mT
-    adjoints = base.adjoints(directions)
-    for found in (base.responses(PUSHED, directions), adjoints(PUSHED)):
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12 * float(expected.abs().max()))
+    moved = tangents(base, PUSHED)  # (m, p)
+    directions = torch.randn(4, moved.shape[1], generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    expected = moved @ directions.mT
+    found = Adjoints.of(base, directions)(PUSHED)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12 * float(expected.abs().max()))
 
 
 def test_a_regression():
@@ -91,7 +91,7 @@ def test_a_regression():
     pushed = replace(PUSHED, y=torch.rand(len(PUSHED), generator=random, dtype=torch.float64))
     base = BaseTrajectory.of(trainer, nn.Sequential(nn.Flatten(), nn.Linear(16, 1)), known)
     every = torch.eye(17, dtype=torch.float64)
-    torch.testing.assert_close(base.responses(pushed, every), base.tangents(pushed), rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(Adjoints.of(base, every)(pushed), tangents(base, pushed), rtol=1e-10, atol=1e-14)
 
 
 def layered():
@@ -103,7 +103,7 @@ def layered():
 def test_derivatives_along_directions_of_the_record(module):
     base = BaseTrajectory.of(double(ACCEPTED[1]), module(), KNOWN)
     size = sum(value.numel() for value in base.end.values())
-    adjoints = base.adjoints(torch.eye(size, dtype=torch.float64)[:9])
+    adjoints = Adjoints.of(base, torch.eye(size, dtype=torch.float64)[:9])
     towards, tiny = records(2, seed=3), 1e-6
     found = adjoints.tangents(PUSHED, towards)  # (records, towards, 9)
     for number, direction in enumerate(towards.x):
@@ -119,9 +119,8 @@ def test_derivatives_along_numeric_labels():
         return replace(part, y=torch.rand(len(part), generator=random, dtype=torch.float64))
 
     known, pushed, towards = (labelled(part) for part in (KNOWN, PUSHED, records(2, seed=3)))
-    adjoints = BaseTrajectory.of(trainer, nn.Sequential(nn.Flatten(), nn.Linear(16, 1)), known).adjoints(
-        torch.eye(17, dtype=torch.float64)
-    )
+    base = BaseTrajectory.of(trainer, nn.Sequential(nn.Flatten(), nn.Linear(16, 1)), known)
+    adjoints = Adjoints.of(base, torch.eye(17, dtype=torch.float64))
     found, tiny = adjoints.tangents(pushed, towards), 1e-6
     for number, (dx, dy) in enumerate(zip(towards.x, towards.y, strict=True)):
         ahead, behind = (
@@ -134,13 +133,15 @@ def test_states_that_are_not_stored_are_computed_again(monkeypatch):
     trainer, every = double(ACCEPTED[2]), torch.eye(103, dtype=torch.float64)[:7]
     stored = BaseTrajectory.of(trainer, net(), KNOWN)
     monkeypatch.setattr(linear_response, "STORED_NUMBERS", 0)
-    monkeypatch.setitem(linear_response.GRADIENT_NUMBERS, "cpu", 1)  # one record at a time
+    monkeypatch.setitem(responses.GRADIENT_NUMBERS, "cpu", 1)  # one record at a time
     again = BaseTrajectory.of(trainer, net(), KNOWN)
-    assert len(again.kept) < len(stored.kept)
+    assert len(again.states) < len(stored.states)
     for one, other in zip(stored.backward(), again.backward(), strict=True):
         assert one.number == other.number
         assert all(torch.equal(one.state.params[name], other.state.params[name]) for name in one.state.params)
-    torch.testing.assert_close(again.responses(PUSHED, every), stored.responses(PUSHED, every), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        Adjoints.of(again, every)(PUSHED), Adjoints.of(stored, every)(PUSHED), rtol=1e-12, atol=0
+    )
 
 
 def test_the_base_model_and_the_response_predict_a_trained_model():
@@ -149,8 +150,8 @@ def test_the_base_model_and_the_response_predict_a_trained_model():
     trainer = GD(lr=0.2, momentum=0.9, steps=20, dtype=torch.float64)
     base = BaseTrajectory.of(trainer, net(), known)
     secrets = Cohort(known, PUSHED[torch.arange(3).unsqueeze(1)], torch.arange(3))
-    effect = trainer(net(), secrets, seed=0).flat() - linear_response.flat(base.end)
-    assert (effect - base.tangents(PUSHED)).norm() <= 0.1 * effect.norm()
+    effect = trainer(net(), secrets, seed=0).flat() - flat(base.end)
+    assert (effect - tangents(base, PUSHED)).norm() <= 0.1 * effect.norm()
 
 
 @pytest.mark.parametrize(
@@ -200,9 +201,9 @@ class SameRecords:
 def test_hessians_of_parts_in_turn_are_nearly_as_good_as_those_of_all(monkeypatch):
     """And far better than those of one part at all steps, whose errors add up."""
     base = BaseTrajectory.of(double(GD(lr=0.1, momentum=0.9, steps=60)), net(), records(1_000, seed=0))
-    exact, in_turn = base.tangents(PUSHED), base.by_parts(100).tangents(PUSHED)
+    exact, in_turn = tangents(base, PUSHED), tangents(base.by_parts(100), PUSHED)
     monkeypatch.setattr(linear_response, "generator", lambda *_: SameRecords())
-    always = base.by_parts(100).tangents(PUSHED)
+    always = tangents(base.by_parts(100), PUSHED)
     turning, standing = ((part - exact).norm() / exact.norm() for part in (in_turn, always))
     assert 0 < turning < 0.1
     assert turning < 0.5 * standing
@@ -210,23 +211,23 @@ def test_hessians_of_parts_in_turn_are_nearly_as_good_as_those_of_all(monkeypatc
 
 def test_small_batches_are_not_cut():
     base = BaseTrajectory.of(double(SGD(lr=0.2, batch_size=5, epochs=3)), net(), KNOWN)
-    assert torch.equal(base.by_parts(4).tangents(PUSHED), base.tangents(PUSHED))
+    assert torch.equal(tangents(base.by_parts(4), PUSHED), tangents(base, PUSHED))
     whole = BaseTrajectory.of(double(GD(lr=0.2, steps=3)), net(), KNOWN)
-    assert not torch.equal(whole.by_parts(4).tangents(PUSHED), whole.tangents(PUSHED))
+    assert not torch.equal(tangents(whole.by_parts(4), PUSHED), tangents(whole, PUSHED))
 
 
 def test_adjoint_and_tangent_agree_by_parts():
     base = BaseTrajectory.of(double(GD(lr=0.2, momentum=0.9, steps=8)), net(), KNOWN).by_parts(4)
-    directions = torch.randn(4, base.tangents(PUSHED).shape[1], dtype=torch.float64)
-    torch.testing.assert_close(base.responses(PUSHED, directions), base.tangents(PUSHED) @ directions.mT)
+    directions = torch.randn(4, tangents(base, PUSHED).shape[1], dtype=torch.float64)
+    torch.testing.assert_close(Adjoints.of(base, directions)(PUSHED), tangents(base, PUSHED) @ directions.mT)
 
 
 def test_few_steps_of_very_many_weights_are_chosen_on_some(monkeypatch):
     base = BaseTrajectory.of(double(GD(lr=0.05, momentum=0.9, steps=30)), net(), KNOWN)
-    directions = torch.randn(4, base.tangents(PUSHED).shape[1], dtype=torch.float64)
-    monkeypatch.setattr(linear_response, "STORED_NUMBERS", 8 * 30 * 12)
-    few = base.few_adjoints(directions, records(8, seed=2), lambda done: None)
+    directions = torch.randn(4, tangents(base, PUSHED).shape[1], dtype=torch.float64)
+    monkeypatch.setattr(responses, "STORED_NUMBERS", 8 * 30 * 12)
+    few = Adjoints.at_few_steps(base, directions, records(8, seed=2))
     assert len(few.swept) < 15
-    whole = base.responses(PUSHED, directions)
+    whole = Adjoints.of(base, directions)(PUSHED)
     assert (few(PUSHED) - whole).norm() < 0.05 * whole.norm()
-    assert len(base.few_adjoints(directions, records(1, seed=2), lambda done: None).swept) == 30  # nothing to test on
+    assert len(Adjoints.at_few_steps(base, directions, records(1, seed=2)).swept) == 30  # nothing to test on

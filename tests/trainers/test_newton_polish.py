@@ -90,7 +90,7 @@ def test_separable_classes_have_no_optimum():
 @pytest.mark.parametrize("scale", [float("inf"), float("nan"), 1e308])
 def test_a_curvature_beyond_all_numbers_ends_the_search(scale):
     hessians = scale * torch.tensor([[[1.0, 2.0], [2.0, 1.0]]], dtype=torch.float64)
-    step = newton_polish._damped_solve(hessians, torch.ones(1, 2).double())
+    step = newton_polish.damped_solve(hessians, torch.ones(1, 2).double())
     assert step.shape == (1, 2)
     assert step.eq(0).all()
 
@@ -99,7 +99,7 @@ def objective(problem, theta):
     """As a function of the weights of centred features, by its definition."""
     model = problem.model(problem.uncentred(theta))
     losses = model.loss(model.outputs(problem.table.x), problem.table.y)
-    penalty = (problem.penalties() * problem.uncentred(theta).square()).sum() / 2
+    penalty = (problem.template.ridges() * problem.uncentred(theta).square()).sum() / 2
     return problem.weight @ losses + penalty
 
 

@@ -9,9 +9,9 @@ from torch import nn
 import lostwax as lw
 from lostwax.games import Cohort
 from lostwax.trainers import GD, SGD, Adam
-from lostwax.trainers.derivatives import each
-from lostwax.trainers.linear_response import BaseTrajectory, flat
-from lostwax.trainers.semi_linear import EveryWeight, LeadingHessians, SemiLinear, _own_slopes
+from lostwax.trainers.linear_response import BaseTrajectory
+from lostwax.trainers.responses import Adjoints, EveryWeight, LeadingHessians, SemiLinear
+from lostwax.trainers.stacked import Batch, flat, gradient
 
 KNOWN, TARGETS = lw.records.digits().to(torch.float64).split(300, 12, seed=0)
 
@@ -28,11 +28,13 @@ def directions(base, count=20):
 
 def definition(base, records):
     """(m, p), with all of each Hessian."""
-    moved = each(base.kept[0], lambda value: value.new_zeros(len(records), *value.shape[1:]))
+    moved = base.states[0].zeros(len(records))
+    own = Batch((), ((records.x.unsqueeze(1), records.y.unsqueeze(1)),))
     for step in base.steps():
         push = flat(base.known_answer(step, moved.params))
         if step.secret:
-            push = push + flat(_own_slopes(base, step, moved, records)) / step.size
+            here = {name: value + moved.params[name] for name, value in step.state.params.items()}
+            push = push + flat(gradient(base.net, base.trainer.loss, here, own)) / step.size
         moved = base.moved(step, moved, base.shaped(push))
     return flat(moved.params)
 
@@ -45,7 +47,7 @@ def definition(base, records):
 def test_with_whole_hessians_it_is_the_definition(trainer):
     base = BaseTrajectory.of(trainer, net(), KNOWN[:50])
     u, records = directions(base, 5), TARGETS[:3]
-    whole = SemiLinear(base.adjoints(u), LeadingHessians.of(base, rank=10**6))
+    whole = SemiLinear(Adjoints.of(base, u), LeadingHessians.of(base, rank=10**6))
     expected = definition(base, records) @ u.mT
     torch.testing.assert_close(whole(records), expected, rtol=1e-6, atol=1e-9 * float(expected.abs().max()))
     torch.testing.assert_close(EveryWeight.of(base, u)(records), expected)
@@ -69,7 +71,7 @@ def test_it_is_nearer_to_training_than_the_linear_response():
     trainer = GD(lr=0.2, momentum=0.9, steps=40)
     base = BaseTrajectory.of(trainer, net(), KNOWN)
     u = directions(base)
-    adjoints = base.adjoints(u)
+    adjoints = Adjoints.of(base, u)
     cohort = Cohort(KNOWN, TARGETS[torch.arange(len(TARGETS)).unsqueeze(1)], torch.arange(len(TARGETS)))
     real = (trainer(net(), cohort, seed=0).flat() - flat(base.end)) @ u.mT
     linear = errors(adjoints(TARGETS), real)

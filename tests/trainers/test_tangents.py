@@ -8,7 +8,7 @@ from lostwax.games import Cohort, Records
 from lostwax.losses import SquaredError
 from lostwax.nets import mlp
 from lostwax.trainers import GD, SGD, Adam
-from lostwax.trainers.derivatives import pushed, quick_tangents
+from lostwax.trainers.descent import pushed, quick_tangents
 from lostwax.trainers.fused.mlp import MLPTangent
 from lostwax.trainers.stacked import Architecture
 

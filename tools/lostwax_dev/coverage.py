@@ -1,4 +1,4 @@
-"""The page `docs/papers.md`: every table and figure of the four papers, and what was measured of it.
+"""The site's page of papers: every table and figure of the four papers, and what was measured of it.
 
 `papers/coverage.toml` declares one item per table or figure, with its cells: the row of a results file that answers it,
 the paper's number and its scale. Numbers, intervals and our scale are read from the results, so the page agrees with
@@ -208,13 +208,12 @@ class MeasuredCell:
 class Declared(NamedTuple):
     """What coverage.toml says."""
 
-    head: str
     attacks: Mapping[str, Sequence[str]]  # those of each paper
     items: list[PaperItem]
 
 
 def read_items(path: Path) -> Declared:
-    """The head of the page, the papers' attacks and the items; cells take what they do not state from `default`."""
+    """The papers' attacks and the items; cells take what they do not state from `default`."""
     names = {one.name for one in fields(PaperItem)}
     items = []
     declared = tomllib.loads(path.read_text(), parse_float=Decimal)
@@ -223,7 +222,7 @@ def read_items(path: Path) -> Declared:
         _known(f"{path.name}, {entry.get('item')}", entry, names)
         made = tuple(_cell(f"{path.name}, {entry.get('item')}", {**default, **cell}) for cell in cells)
         items.append(PaperItem(**entry, cells=made))
-    return Declared(declared["head"], declared.get("attacks", {}), items)
+    return Declared(declared.get("attacks", {}), items)
 
 
 def answers(
@@ -234,22 +233,26 @@ def answers(
 
 
 def page(root: Path) -> str:
-    """`docs/papers.md`."""
-    head, answered = read(root)
-    title, _, rest = head.partition("\n\n")
-    parts = [f"{title}\n", _records(answered, root), rest, _counts(answered)]
+    """docs/papers.md with its tables, as the site shows it."""
+    answered = read(root)
+    title, _, prose = (root / "docs" / "papers.md").read_text().partition("\n\n")
+    parts = [f"{title}\n", _records(answered, root), prose, _counts(answered)]
     for paper in dict.fromkeys(item.paper for item, _ in answered):
-        own = [pair for pair in answered if pair[0].paper == paper]
-        parts += [f"## {paper}: every table and figure\n", _lines(own, root), *(_details(pair, root) for pair in own)]
+        lines = [pair for pair in answered if pair[0].paper == paper]
+        parts += [
+            f"## {paper}: every table and figure\n",
+            _lines(lines, root),
+            *(_details(pair, root) for pair in lines),
+        ]
     return "\n".join(filter(None, parts))
 
 
-def read(root: Path) -> tuple[str, list[tuple[PaperItem, list[MeasuredCell]]]]:
-    """The head of the page, and every item with its answers."""
-    head, attacks, items = read_items(root / "papers" / "coverage.toml")
+def read(root: Path) -> list[tuple[PaperItem, list[MeasuredCell]]]:
+    """Every item with its answers."""
+    attacks, items = read_items(root / "papers" / "coverage.toml")
     paths = sorted((root / "papers" / "results").glob("*.json"))
     results = {path.stem: {row.id: row for row in read_rows(path)} for path in paths}
-    return head, [(item, answers(item, results, attacks.get(item.paper, ()))) for item in items]
+    return [(item, answers(item, results, attacks.get(item.paper, ()))) for item in items]
 
 
 def _cell(place: str, entry: Mapping[str, Any]) -> PaperCell:
@@ -451,7 +454,7 @@ def _records(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]], root:
     rows = {id(row): row for _, found in answered for answer in found for row in answer.rows}.values()
     states = Counter(state(row.code, root) for row in rows)
     return (
-        f"**Of the {len(rows)} rows behind this page {states['']} come from the code of the last `make results`, "
+        f"**Of the {len(rows)} rows behind this page {states['']} come from the code that built this page, "
         f"{states[EARLIER]} from {EARLIER}, {states[UNKNOWN]} from {UNKNOWN}.** {EARLIER.capitalize()}: the script, or "
         f"a module that the run used, has changed since. {UNKNOWN.capitalize()}: measured before results kept a digest "
         "of the code.\n"
@@ -476,10 +479,9 @@ def _row(*cells: str) -> str:
 
 
 def main() -> None:
-    """`python -m lostwax_dev.coverage [ROOT]` rewrites docs/papers.md, and the sentence that README quotes."""
+    """`python -m lostwax_dev.coverage [ROOT]` rewrites the sentence that README quotes."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd()
-    (root / "docs" / "papers.md").write_text(page(root))
-    every = sum(counted(read(root)[1]).values(), Counter())
+    every = sum(counted(read(root)).values(), Counter())
     readme = root / "README.md"
     readme.write_text(QUOTED.sub(sentence(every), readme.read_text()))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import re
 import subprocess
 import sys
 import tokenize
@@ -103,11 +102,6 @@ def essence(source: str) -> str:
             first, last = token.start[0] - 1, token.end[0] - 1
             lines[first : last + 1] = [""] * (last - first + 1)
     return "\n".join(line.rstrip() for line in lines if line.strip())
-
-
-def without_marks(page: str) -> str:
-    """A generated page as it would be if no code had changed since the results were made."""
-    return re.sub(r"\*\*Of the \d+ rows behind this page [^*]*\*\*", "", page.replace(f"; {EARLIER}", ""))
 
 
 def _in_package(folder: str) -> Path:

@@ -26,8 +26,8 @@ from sklearn.utils import all_estimators
 from lostwax.adapters import statsmodels
 from lostwax.adapters.sklearn.models import inner_models
 from lostwax.adapters.sklearn.reading import released
-from lostwax.adapters.sklearn.steps import Array, Values, step_of
-from lostwax.games import Kept, Part, ReleasedTable
+from lostwax.adapters.sklearn.steps import Array, step_of
+from lostwax.games import Cells, Kept, Part, ReleasedTable
 
 
 class Gives(StrEnum):
@@ -180,7 +180,7 @@ def _back(estimator: Any, x: Array) -> str | None:
     outputs = estimator.transform(x)
     plain = outputs.toarray() if hasattr(outputs, "toarray") else np.asarray(outputs)
     exact = np.full(plain.shape, Kept.EXACT, dtype=np.uint8)
-    kept = step_of(estimator, x, outputs)(Values(plain, exact)).kept
+    kept = step_of(estimator, x, outputs)(Cells(plain, exact)).kept
     least, most = Kept(int(kept.min())), Kept(int(kept.max()))
     return BACK[least] if least > Kept.LOST or most == least else f"{BACK[most]}, for the columns that are kept"
 

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from lostwax.access import Weights
 from lostwax.adapters.own_training import OwnTraining
 from lostwax.audits.choice import all_attacks
-from lostwax.audits.judging import attack_name
 from lostwax.games import Informed, Knowledge, Records, Threat, Trainer, Weak
-from lostwax.games.facts import trainer_facts
+from lostwax.games.facts import attack_facts, attack_name, trainer_facts
 from lostwax.inits import LeCunNormal
 from lostwax.trainers import DPSGD, GD, SGD, Adam, Optimum
 
@@ -95,7 +94,7 @@ def applicable(training: WayOfTraining) -> tuple[str, ...]:
     net = training.net()
     knowledge = Knowledge(net, training.trainer, training.threat(records[:40]), Weights(), records[40:])
     able = [attack for attack in all_attacks(knowledge) if attack.objection(knowledge) is None]
-    strongest = sorted(able, key=lambda attack: int(getattr(attack, "strength", 0)), reverse=True)
+    strongest = sorted(able, key=lambda attack: attack_facts(attack).strength, reverse=True)
     return tuple(dict.fromkeys(attack_name(attack) for attack in strongest))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lostwax.attacks.trees.paths import goes_left
-from lostwax.games import Extremes
+from lostwax.games import Extremes, Noted
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
 
 Numbers = NDArray[np.float64]
@@ -26,7 +26,7 @@ class Boosted:
 
     forest: Forest
     extremes: tuple[Extremes, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Noted, ...] = ()
     unread: tuple[str, ...] = ()  # what says nothing about single rows and why, as sentences
 
 

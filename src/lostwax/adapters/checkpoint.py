@@ -1,9 +1,9 @@
-"""Load published weights into a net, only from files that cannot run code."""
+"""Weights of nets: from files that cannot run code, and under the names that wrappers give them."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,36 @@ import torch
 from torch import Tensor, nn
 
 from lostwax import files
-from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.fields import shown
 from lostwax.files import read_tensors
 from lostwax.nets import check_values
 
-SHOWN = 5  # names in a message
+MAX_LISTED_NAMES = 5  # in a message
+
+
+WRAPPERS = {  # the class that wraps a net, and the attribute that holds it
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+    "OptimizedModule": "_orig_mod",
+    "GradSampleModule": "_module",
+}
+
+
+def unwrapped(net: nn.Module) -> nn.Module:
+    """The net inside DataParallel, torch.compile or Opacus' GradSampleModule."""
+    while isinstance(inside := getattr(net, WRAPPERS.get(type(net).__name__, ""), None), nn.Module):
+        net = inside
+    return net
+
+
+def without_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state_dict with the names of the net inside, where all names begin with that of a wrapper."""
+    tensors, prefixes = dict(state), [f"{attribute}." for attribute in WRAPPERS.values()]
+    while tensors and (
+        shared := [prefix for prefix in prefixes if all(str(name).startswith(prefix) for name in tensors)]
+    ):
+        tensors = {name.removeprefix(shared[0]): value for name, value in tensors.items()}
+    return tensors
 
 
 def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) -> nn.Module:
@@ -64,32 +88,34 @@ def _content(path: Path) -> Any:
             "safetensors.torch.save_file(net.state_dict(), ...)."
         ) from error
     except Exception as error:  # a damaged file makes torch fail in any way
+        cause = next(iter(str(error).splitlines()), type(error).__name__).strip().rstrip(".")
         raise ValueError(
             f"load_weights: {path} is neither a safetensors file nor one that torch.save wrote, or is truncated "
-            f"({_first_line(error)}). Download it again."
+            f"({cause}). Download it again."
         ) from error
 
 
 def _tensors(path: Path, content: Any, entry: str | None) -> dict[str, Tensor]:
-    """The state_dict, either the whole content or one entry."""
     if entry is not None:
         if not isinstance(content, Mapping) or entry not in content:
-            held = _listed(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
-            raise ValueError(f'load_weights: {path} has no entry "{entry}"; it holds {held}.')
+            entries = _listed(content) if isinstance(content, Mapping) else type(content).__name__
+            raise ValueError(f'load_weights: {path} has no entry "{entry}"; it holds {entries}.')
         content = content[entry]
     if isinstance(content, Mapping) and content and all(isinstance(value, Tensor) for value in content.values()):
         return {str(name): value for name, value in content.items()}
     if not isinstance(content, Mapping) or not content:
-        held = "nothing" if isinstance(content, Mapping) else type(content).__name__
-        raise ValueError(f"load_weights: expected a state_dict, tensors by name, in {path}, got {held}.")
+        got = "nothing" if isinstance(content, Mapping) else type(content).__name__
+        raise ValueError(f"load_weights: expected a state_dict, tensors by name, in {path}, got {got}.")
     inner = [str(name) for name, value in content.items() if isinstance(value, Mapping)]
     cure = f' Name the one with the weights: entry="{inner[0]}".' if inner and entry is None else ""
-    raise ValueError(f"load_weights: {path} holds more than tensors: {_listed(map(str, content))}.{cure}")
+    raise ValueError(f"load_weights: {path} holds more than tensors: {_listed(content)}.{cure}")
 
 
 def _check_fits(net: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
     wanted = net.state_dict()
-    if odd := [name for name, one in state.items() if one.layout != torch.strided or one.is_meta or one.is_quantized]:
+    if odd := [
+        name for name, value in state.items() if value.layout != torch.strided or value.is_meta or value.is_quantized
+    ]:
         raise ValueError(f"load_weights: {_listed(odd)} of {path} are not dense tensors with values. Save them dense.")
     pairs = {name: (state[name], value) for name, value in wanted.items() if name in state}
     wrong = [
@@ -102,9 +128,9 @@ def _check_fits(net: nn.Module, state: Mapping[str, Tensor], path: Path) -> None
         for name, (ours, value) in pairs.items()
         if not torch.can_cast(ours.dtype, value.dtype)
     ]
-    missing, extra = ([name for name in one if name not in other] for one, other in ((wanted, state), (state, wanted)))
-    found = (("missing ", missing), ("unexpected ", extra), ("", wrong), ("", kinds))
-    if problems := [f"{word}{_listed(names)}" for word, names in found if names]:
+    missing, extra = [name for name in wanted if name not in state], [name for name in state if name not in wanted]
+    misfits = (("missing ", missing), ("unexpected ", extra), ("", wrong), ("", kinds))
+    if problems := [f"{word}{_listed(names)}" for word, names in misfits if names]:
         raise ValueError(
             f"load_weights: the weights in {path} do not fit this net: {'; '.join(problems)}. Build the net that they "
             "were saved from."
@@ -129,11 +155,7 @@ def _kind(value: Tensor) -> str:
     return str(value.dtype).removeprefix("torch.")
 
 
-def _listed(names: Any) -> str:
-    shown = list(names)
-    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    return ", ".join(shown[:SHOWN]) + more
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__).strip().rstrip(".")
+def _listed(names: Iterable[Any]) -> str:
+    texts = list(map(str, names))
+    more = len(texts) - MAX_LISTED_NAMES
+    return ", ".join(texts[:MAX_LISTED_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -34,7 +34,8 @@ from lostwax.adapters.boosted import (
     whole_numbers,
 )
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
-from lostwax.games import Extremes
+from lostwax.games import Extremes, Noted
+from lostwax.games.notes import extreme_values
 from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, Ints, LabelSums, Tree
 
 VERSIONS = ("v4",)
@@ -216,7 +217,9 @@ def read(model: LightGBMModel, x: Floats, y: Numbers, weight: Numbers) -> Booste
             "the data the model was fitted on."
         )
     labelled = _labelled(model, trees, seen, y, weight) if any(fits) else trees
-    notes = [] if extremes is None else [f"{model.name} holds the minimum and maximum of each column."]
+    notes: list[Noted] = []
+    if extremes is not None:
+        notes.append(extreme_values(model.name, "holds the minimum and maximum of each column"))
     if cuts is None:
         notes.append(f"{model.name}: its thresholds were not solved for, as they are not half-way between neighbours.")
     forest = Forest(labelled, cuts or (), single=False)

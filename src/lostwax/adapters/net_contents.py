@@ -15,6 +15,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from lostwax.adapters.objects import Walk, bytes_of, fingerprint, numbers_of
+
 SHORT = 64  # characters of a text, and whole numbers of a list, that are a setting
 LONG = 1_000  # bytes of many short texts
 HASH = 2**32  # whole numbers from here on are neither settings nor measured
@@ -59,8 +61,6 @@ def attribute_numbers(net: nn.Module) -> dict[str, Tensor]:
 
     Single numbers and a few whole numbers are settings. Single numbers of a mapping or an object are one array.
     """
-    from lostwax.adapters.sklearn.contents import numbers_of  # which loads scikit-learn
-
     found = {}
     for path, value, members in _attributes(net):
         parts = {place: numbers for place, member in members if (numbers := numbers_of(member)) is not None}
@@ -78,8 +78,6 @@ def attribute_texts(net: nn.Module) -> dict[str, str]:
 
     The keys of a mapping are names of what it holds, unless that is next to nothing.
     """
-    from lostwax.adapters.sklearn.contents import bytes_of, fingerprint
-
     found = {}
     for path, _, members in _attributes(net):
         names = set()
@@ -106,8 +104,6 @@ def _attributes(net: nn.Module) -> Iterator[tuple[str, Any, list[tuple[str, Any]
 
     The net's own modules and tensors are left out, which hooks and optimisers refer to, and handles of libraries.
     """
-    from lostwax.adapters.sklearn.contents import Walked
-
     inside = {id(part) for part in (*net.modules(), *net.parameters(), *net.buffers())}
 
     def is_entered(value: Any) -> bool:
@@ -119,8 +115,8 @@ def _attributes(net: nn.Module) -> Iterator[tuple[str, Any, list[tuple[str, Any]
         is_setting = is_few and (isinstance(value, str | bytes) or all(isinstance(member, int) for member in value))
         is_setting = is_setting and not _are_hashes(value)
         if not is_setting and not isinstance(value, int | float) and is_entered(value):
-            walk = Walked({"": value}, is_entered)
-            members = [(place, member) for place, member in walk if member is not walk.model]
+            walk = Walk({"": value}, is_entered=is_entered)
+            members = [(place, member) for place, member in walk if member is not walk.root]
             if not walk.complete:
                 raise ValueError(
                     f"OwnTraining: the net's {path} holds too many objects to look into, and is released with it. "

@@ -20,8 +20,8 @@ import torch
 from joblib import Parallel, delayed
 from torch import Tensor, nn
 
+from lostwax.adapters.checkpoint import unwrapped, without_prefix
 from lostwax.adapters.net_contents import SHORT, as_real, attribute_numbers, attribute_texts, other_buffers
-from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.exits import exits_refused
 from lostwax.fields import at_least, check_fields, shown
 from lostwax.games import Cohort, Records, Release, Step, TrainerFacts
@@ -104,7 +104,15 @@ class OwnTraining:
         """Deterministic if its seed and its start are known."""
         private = not self._from_net and not public(self.init, net)
         known = self.seed is not None and not private
-        return TrainerFacts(deterministic=known, private_start=private, one_by_one=True, noise=self.noise)
+        return TrainerFacts(
+            deterministic=known,
+            private_start=private,
+            one_by_one=True,
+            noise=self.noise,
+            settled=self.settled,
+            where_it_tells=self.where_it_tells,
+            with_labels=lambda low, high: replace(self, labels=(low, high)),
+        )
 
     def settled(self, net: nn.Module, cohort: Cohort) -> OwnTraining:
         """This trainer, with what three trainings on the first two sets of a cohort show about its randomness.

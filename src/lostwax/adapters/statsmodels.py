@@ -17,8 +17,21 @@ from torch import Tensor
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import KindNotReadError
 from lostwax.adapters.sklearn.same_data import check_empty_columns, of_this_table
-from lostwax.games import Columns, Fitted, Kept, Loss, Part, Records, ReleasedTable, Stationary, Stored, TableCells
+from lostwax.games import (
+    Cells,
+    Columns,
+    Fitted,
+    Kept,
+    Loss,
+    Noted,
+    Part,
+    Records,
+    ReleasedTable,
+    Stationary,
+    Stored,
+)
 from lostwax.games.facts import loss_facts
+from lostwax.games.notes import stored_rows
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, ProbitLoss, SquaredError, Tweedie
 
 Numbers = NDArray[np.float64]
@@ -233,10 +246,10 @@ def _converged(results: Any) -> bool:
     return bool(getattr(results, "converged", True))
 
 
-def _stored(results: Any, design: _Design) -> tuple[tuple[Stored, ...], tuple[str, ...]]:
+def _stored(results: Any, design: _Design) -> tuple[tuple[Stored, ...], tuple[Noted, ...]]:
     """The rows that the results hold, and notes about them."""
     model, data = results.model, results.model.data
-    notes = []
+    notes: list[Noted] = []
     if getattr(data, "frame", None) is not None:
         notes.append(
             "results.model.data.frame holds all columns of the table that the formula was given, the unused ones too. "
@@ -248,7 +261,7 @@ def _stored(results: Any, design: _Design) -> tuple[tuple[Stored, ...], tuple[st
     ):
         if rows is not None:
             x = torch.from_numpy(np.asarray(rows, dtype=np.float64)[:, design.places])
-            notes.insert(0, f"{source} holds the training data: anyone with this object has every row.")
+            notes.insert(0, stored_rows(source))
             return (Stored(source, x, _stored_targets(targets)),), tuple(notes)
     return (), tuple(notes)
 
@@ -259,6 +272,6 @@ def _stored_targets(targets: Any) -> Tensor | None:
     return torch.from_numpy(values.astype(np.float64)) if values.ndim == 1 and values.dtype.kind in "iuf" else None
 
 
-def _unchanged(rows: Tensor) -> TableCells:
+def _unchanged(rows: Tensor) -> Cells:
     """Rows as they are; NaN: not known."""
-    return TableCells(rows, torch.where(rows.isnan(), Kept.LOST, Kept.EXACT).to(torch.uint8))
+    return Cells(rows.numpy(), np.where(rows.isnan(), Kept.LOST, Kept.EXACT).astype(np.uint8))

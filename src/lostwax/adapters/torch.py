@@ -1,28 +1,31 @@
-"""Read torch models: a linear layer at the optimum of a known objective, and the training set of any net."""
+"""torch: a linear layer at the optimum of a known objective, the training set of any net, and samplers of batches.
+
+The samplers are for torch's DataLoader, and have a certified ceiling: balls-in-bins and Poisson.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Sampler
 
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.inputs import check_finite
 from lostwax.adapters.sklearn.same_data import of_this_table
 from lostwax.adapters.sklearn.scan import Scanned, scan
-from lostwax.adapters.torch_samplers import BallsInBinsSampler as BallsInBinsSampler
-from lostwax.adapters.torch_samplers import PoissonSampler as PoissonSampler
+from lostwax.bounds import BallsInBins, Poisson, Sampling, checks
 from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts, trainer_facts
 from lostwax.nets import check_values, linear_layer
 from lostwax.trainers.refusals import check_labels
 
-MOST_SCANNED = 5_000_000  # cells of a table that a net is compared with
+MAX_SCANNED_CELLS = 5_000_000  # cells of a table that a net is compared with
 ROUNDING = 1e-5  # of labels, relative
-MOST_CLASSES = 100_000  # that are counted
+MAX_CLASSES = 100_000  # that are counted
 
 
 def check_finite_net(net: nn.Module) -> None:
@@ -40,13 +43,13 @@ def scan_net(state: Mapping[str, Tensor], records: Tensor) -> Scanned:
     """
     x = records.detach().flatten(1)
     width = x.shape[1]
-    some = slice(0, max(1, MOST_SCANNED // len(x)))
+    some = slice(0, max(1, MAX_SCANNED_CELLS // len(x)))
     arrays = {}
     for name, value in state.items():
         rows = value.detach().cpu().reshape(-1, width) if value.numel() % width == 0 else value.detach().cpu()
         arrays[name] = rows[:, some] if rows.shape[-1:] == (width,) and rows.dim() == 2 else rows
-    found = scan(arrays, x[:, some].double().cpu(), None, torch.ones(len(x), dtype=torch.float64))
-    return found._replace(complete=found.complete and some.stop >= width)
+    scanned = scan(arrays, x[:, some].double().cpu(), None, torch.ones(len(x), dtype=torch.float64))
+    return scanned._replace(complete=scanned.complete and some.stop >= width)
 
 
 def labels_in_net(state: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
@@ -58,11 +61,11 @@ def labels_in_net(state: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
     is_classes = y.dim() == 1 and not y.is_floating_point() and int(y.min()) >= 0
     notes = []
     for name, value in state.items():
-        if value.numel() > max(MOST_CLASSES, y.numel()):
+        if value.numel() > max(MAX_CLASSES, y.numel()):
             continue
         numbers = value.detach().double().cpu().flatten()
         if is_classes:
-            counts = torch.bincount(y.cpu().long(), minlength=min(numbers.numel(), MOST_CLASSES)).double()
+            counts = torch.bincount(y.cpu().long(), minlength=min(numbers.numel(), MAX_CLASSES)).double()
             shares = counts / len(y)
             statistics = {
                 "the number of records of each class": counts,
@@ -82,8 +85,8 @@ def labels_in_net(state: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
 
 def taken_by(net: nn.Module) -> torch.dtype:
     """The dtype in which a training function gets the records: the net's, or float32 for one of half precision."""
-    held = {value.dtype for value in net.parameters() if value.is_floating_point()}
-    return torch.float64 if held == {torch.float64} else torch.float32
+    kinds = {value.dtype for value in net.parameters() if value.is_floating_point()}
+    return torch.float64 if kinds == {torch.float64} else torch.float32
 
 
 def read_table(data: Any, dtype: torch.dtype) -> Records:
@@ -133,3 +136,68 @@ def read(net: nn.Module, data: Any, trainer: Any) -> Fitted:
     check_labels("y", target, layer.out_features, model.loss)
     name = f"nn.Linear({layer.in_features}, {layer.out_features})"
     return of_this_table(Fitted(name, Records(x, target), torch.ones(len(x), dtype=torch.float64), model))
+
+
+class BallsInBinsSampler(Sampler[list[int]]):
+    """Each record is in one of `steps` batches, chosen uniformly and independently; drawn anew in every epoch.
+
+    `DataLoader(data, batch_sampler=BallsInBinsSampler(len(data), steps=100))` is as convenient as `shuffle=True`, every
+    record is seen once per epoch, and `lw.bound(..., sampling=lw.bounds.BallsInBins(epochs))` holds, with
+    steps = 100 epochs. Batch sizes vary around n / steps: divide the noisy sum by that, not by the actual size. A batch
+    may be empty; it is a step of noise alone, and `collate_fn` must accept it. Whoever knows the draws of `generator`
+    knows the batches: seed it secretly.
+    """
+
+    def __init__(self, records: int, steps: int, *, generator: torch.Generator | None = None) -> None:
+        self.records = checks.whole(
+            "records", records, "It is the number of records: len(data).", highest=checks.MAX_COUNT
+        )
+        self.steps = checks.whole("steps", steps, "It is the number of batches per epoch.")
+        self.generator = generator
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        return self.steps
+
+    def sampling(self, epochs: int) -> Sampling:
+        """For `lw.bound`, after this many epochs."""
+        return BallsInBins(epochs)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The batches of one epoch."""
+        bins = torch.randint(self.steps, (self.records,), generator=self.generator)
+        order = torch.argsort(bins, stable=True)
+        for batch in torch.split(order, torch.bincount(bins, minlength=self.steps).tolist()):
+            yield batch.tolist()
+
+
+class PoissonSampler(Sampler[list[int]]):
+    """Each record is in each of `steps` batches with probability `rate`, independently.
+
+    `lw.bound(..., sampling=lw.bounds.Poisson(rate))` holds. Batch sizes vary around rate n, and a batch may be empty,
+    as for `BallsInBinsSampler`.
+    """
+
+    def __init__(
+        self, records: int, steps: int, *, rate: float | None = None, generator: torch.Generator | None = None
+    ) -> None:
+        self.records = checks.whole(
+            "records", records, "It is the number of records: len(data).", highest=checks.MAX_COUNT
+        )
+        self.steps = checks.whole("steps", steps, "It is the number of batches per epoch.")
+        self.rate = 1 / self.steps if rate is None else checks.sample_rate(rate, "rate")
+        self.generator = generator
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        return self.steps
+
+    def sampling(self, epochs: int) -> Sampling:
+        """For `lw.bound`: the number of epochs does not enter."""
+        return Poisson(self.rate)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The batches of one epoch."""
+        for _ in range(self.steps):
+            drawn = torch.rand(self.records, generator=self.generator, dtype=torch.float64) < self.rate
+            yield drawn.nonzero()[:, 0].tolist()

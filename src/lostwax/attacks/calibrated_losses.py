@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lostwax.access import answers
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Guess, Hints, Knowledge, Loss, Reconstructor, Records, Release
+from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Loss, Reconstructor, Records, Release
+from lostwax.games.running import accepted
 from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
 from lostwax.learning.costs import DOUBLE, Cost, Rate
 from lostwax.losses import CrossEntropy, MultiLabel, SquaredError
@@ -24,6 +25,9 @@ SURE = 1e-3  # by which probabilities may miss a sum of 1
 SMALLEST_LOSS = 1e-16  # that double precision tells from 0
 LEAST_SHIFT = 0.1  # of the mean shift: a record that is trained on never looks less like one
 TABLES = 4  # of what is seen of reference models and victims
+FEWEST_OF_A_RECORD = 8  # reference models with it, and without it: then it has a variance of its own in both
+FOLDS = 8  # of the reference models, whose members are known
+LARGEST_RATIO = 50.0  # of likelihoods, as a logarithm
 
 
 @dataclass(frozen=True)
@@ -34,14 +38,12 @@ class CalibratedLosses:
     candidates. On the scale log(p / (1 - p)) the loss of a record is a Gaussian, with a mean and a variance from the
     models without it, and shifted in models with it. A record is in few reference models, so its shift is that of
     records with a similar loss, and only as far as its own models are precise, its own. Means and variances are robust:
-    one reference model that diverged changes little.
+    one reference model that diverged changes little. Where each record is in several reference models, and not in
+    several others, LiRA with variances of its own is weighed with that.
 
     Nothing but the loss of each candidate is seen. `probes` are the row numbers (`Records.features`) at which the last
     part of the release of a refitted estimator shows outputs.
     """
-
-    strength: ClassVar[int] = 75
-    names_candidates: ClassVar[bool] = True
 
     models: int = 64
     probes: tuple[int, ...] = ()
@@ -51,17 +53,17 @@ class CalibratedLosses:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        return no_candidates(self, knowledge) or self.unseen(knowledge)
-
-    def unseen(self, knowledge: Knowledge) -> str | None:
-        """Why the loss of a record is not seen; None where it is."""
         access = knowledge.facts.access
-        if access.all_weights or access.answers or self.probes:
-            return None
+        if (reason := no_candidates(knowledge)) is not None or access.all_weights or access.answers or self.probes:
+            return reason
         return (
-            f"CalibratedLosses is not applicable: it takes the loss of each candidate, and {knowledge.access!r} shows "
-            "neither the whole net nor its answers. Use access=lw.access.Weights()."
+            f"it takes the loss of each candidate, and {knowledge.access!r} shows neither the whole net nor its "
+            "answers. Use access=lw.access.Weights()."
         )
+
+    def facts(self) -> AttackFacts:
+        """Of attacks on candidates the one that trains least."""
+        return AttackFacts(strength=75, names_candidates=True)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """The reference models, whatever the number of games; losses of all candidates in all of them."""
@@ -70,14 +72,12 @@ class CalibratedLosses:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Nothing is trained before the candidates are known."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
-        return _Calibrating(self, knowledge, seed)
+        return _Calibrating(self, accepted(self, knowledge), seed)
 
     def scores(self, knowledge: Knowledge, release: Release, records: Records, *, seed: int) -> Tensor:
         """(m, n) for each model of a release and each record: log p(loss | trained on) - log p(loss | not)."""
         reference, member = self._reference(knowledge, records, seed)
-        return calibrated(reference, member, self.seen(knowledge, release, records))
+        return membership_scores(reference, member, self.seen(knowledge, release, records))
 
     def _reference(self, knowledge: Knowledge, records: Records, seed: int) -> tuple[Tensor, Tensor]:
         """(s, n) what is seen of the reference models, and which records each was trained on."""
@@ -100,7 +100,8 @@ class CalibratedLosses:
             outputs = shown[:, place.to(shown.device)]
         else:
             outputs = answers(knowledge.net, release, records.inputs)
-        return log_odds(record_losses(knowledge.trainer, outputs.double(), records.y.to(outputs.device))).cpu()
+        losses = record_losses(knowledge.facts.trainer.loss, outputs.double(), records.y.to(outputs.device))
+        return log_odds(losses).cpu()
 
 
 class _Calibrating(NamedTuple):
@@ -116,13 +117,12 @@ class _Calibrating(NamedTuple):
         return choose(hints, weighed(hints, ratios.gather(1, number.view(candidates.x.shape[:2]))))
 
 
-def record_losses(trainer: Any, outputs: Tensor, y: Tensor) -> Tensor:
-    """(m, n) the trainer's own loss of each record, if it states one; else the usual one for such labels."""
-    classes, stated = not y.is_floating_point(), getattr(trainer, "loss", None)
+def record_losses(stated: Loss | None, outputs: Tensor, y: Tensor) -> Tensor:
+    """(m, n) the loss of each record that the trainer states; else the usual one for such labels."""
     loss: Loss = SquaredError()
-    if stated is not None and hasattr(stated, "residual"):
+    if stated is not None:
         loss = stated
-    elif classes and outputs.shape[-1] > 1:
+    elif not y.is_floating_point() and outputs.shape[-1] > 1:
         if int(y.max()) >= outputs.shape[-1]:
             raise ValueError(f"labels go to {int(y.max())}, and the net has {outputs.shape[-1]} outputs.")
         loss, sums = CrossEntropy(), outputs.sum(-1)
@@ -139,6 +139,51 @@ def log_odds(losses: Tensor) -> Tensor:
         return -losses
     losses = losses.clamp_min(SMALLEST_LOSS)
     return -losses - (-torch.expm1(-losses)).log()
+
+
+def membership_scores(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor:
+    """(m, r) how much each record looks trained on, by reference models (s, r) and what `member` says of each.
+
+    With few models per record the ratio of `calibrated`. With several, a weighed sum of that and of `lira`: a logistic
+    regression on reference models that were held out, so that no victim has a say in it.
+    """
+    finite = reference.isfinite().all(1)
+    reference, member = reference[finite], member[finite]
+    models = member.sum(0)
+    if len(member) == 0 or min(models.min(), len(member) - models.max()) < FEWEST_OF_A_RECORD:
+        return calibrated(reference, member, seen)
+    from sklearn.linear_model import LogisticRegression
+
+    held_out = torch.arange(len(reference)) % FOLDS
+    ratios = torch.cat(
+        [
+            _ratios(reference[held_out != fold], member[held_out != fold], reference[held_out == fold])
+            for fold in range(FOLDS)
+        ]
+    )  # (s, r, 2)
+    members = torch.cat([member[held_out == fold] for fold in range(FOLDS)])
+    regression = LogisticRegression(class_weight="balanced").fit(ratios.flatten(0, 1), members.flatten())
+    weights = torch.from_numpy(regression.coef_[0]).clamp_min(0)
+    return _ratios(reference, member, seen) @ weights
+
+
+def _ratios(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor:
+    """(m, r, 2) both logarithms of likelihood ratios, the large ones compressed: sign(x) log(1 + |x|)."""
+    both = torch.stack([calibrated(reference, member, seen), lira(reference, member, seen)], -1)
+    both = both.clamp(-LARGEST_RATIO, LARGEST_RATIO)
+    return both.sign() * both.abs().log1p()
+
+
+def lira(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor:
+    """(m, r) log p(seen | trained on) - log p(seen | not), Gaussians of each record's own (Carlini et al. 2022)."""
+
+    def log_density(models: Tensor) -> Tensor:
+        some = torch.where(models, reference, torch.nan)
+        mean = some.nanmean(0)
+        variance = (some - mean).square().nanmean(0) + torch.finfo(torch.float32).eps
+        return -(seen - mean).square() / (2 * variance) - variance.log() / 2
+
+    return log_density(member) - log_density(~member)
 
 
 def calibrated(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor:

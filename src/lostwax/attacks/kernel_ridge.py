@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lostwax.fields import at_least, between, check_fields
-from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
+from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
+from lostwax.games.running import accepted
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes, largest_class
 from lostwax.learning.decoders import Span
 from lostwax.learning.kernel_regression import ClassRegression, Regression
 from lostwax.learning.shadow_tables import (
-    ENGINES,
     MIN_SHADOWS,
     ShadowTable,
-    accepted,
+    by_linear_response,
     features_seen,
     notes_on,
     seen_and_given,
@@ -96,9 +97,6 @@ class KernelRidge:
     error; the other settings are as for RecoNN.
     """
 
-    strength: ClassVar[int] = 40
-    reads_weights: ClassVar[bool] = True  # one prepared reconstructor answers any model at once, a masked one too
-
     shadows: int | None = None
     augment: Augment | None = None
     validation: float = 0.05
@@ -113,6 +111,11 @@ class KernelRidge:
         """Why it is not applicable."""
         return shadow_objection(self, knowledge)
 
+    def facts(self) -> AttackFacts:
+        """The best of those that learn from shadow models."""
+        cheaper = partial(by_linear_response, self)
+        return AttackFacts(strength=40, reads_weights=True, device=self.device, cheaper=cheaper)
+
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and a regression per class."""
         shadows, groups = self.shadows or len(knowledge.prior), classes(knowledge)
@@ -122,11 +125,6 @@ class KernelRidge:
         tables = (TABLES + 1) / TABLES * of_shadows.bytes
         return Cost(seconds, float(tables + DOUBLE * KERNELS * largest_class(knowledge, shadows) ** 2))
 
-    def cheaper(self, knowledge: Knowledge) -> tuple[KernelRidge, ...]:
-        """The same by linear response, where that is possible, the dearest form first."""
-        forms = [replace(self, engine=engine) for engine in (() if self.engine else ENGINES)]
-        return tuple(form for form in forms if form.objection(knowledge) is None)
-
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Regressed:
         """Train the shadow models and solve. Victims trained with the same seed share no draw."""
         return self.learn(*shadow_tables(self, knowledge, seed))
@@ -134,8 +132,7 @@ class KernelRidge:
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable) -> Regressed:
         """The second half of `prepare`, from shadow models that were trained before."""
         knowledge = accepted(self, knowledge)
-        name, device = type(self).__name__, knowledge.prior.x.device
-        shadows, unseen = (table.checked(name).to(device) for table in (shadows, unseen))
+        shadows, unseen = (table.checked("KernelRidge").to(knowledge.prior.x.device) for table in (shadows, unseen))
         span, y = Span.of(knowledge.prior.x), shadows.records.y
         answers = span.shares(shadows.records.x).flatten(1).double()  # (s, d)
         classes = number = classifier = None

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Attack, Guess, Hints, Knowledge, Metric, Reconstructor, Records, Release
+from lostwax.games import Attack, AttackFacts, Guess, Hints, Knowledge, Metric, Noted, Reconstructor, Records, Release
+from lostwax.games.facts import attack_facts, notes_of
 from lostwax.games.informed import InOrder
+from lostwax.games.running import accepted, objection_to
 from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
-from lostwax.learning.costs import DOUBLE, Cost, Rate
+from lostwax.learning.costs import DOUBLE, Cost, Rate, predicted
 from lostwax.metrics import MSE
 from lostwax.progress import progress
 from lostwax.seeds import generator
@@ -35,7 +36,6 @@ class NearestCandidate:
     The candidates' chances (`Hints.chances`) only break ties.
     """
 
-    names_candidates: ClassVar[bool] = True  # it answers one of the candidates, not a record that it rebuilt
     attack: Attack
     metric: Metric = field(default_factory=MSE)
 
@@ -44,23 +44,19 @@ class NearestCandidate:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable, or why the attack inside is not."""
-        return no_candidates(self, knowledge) or self.attack.objection(knowledge)
+        return no_candidates(knowledge) or objection_to(self.attack, knowledge)
 
-    @property
-    def strength(self) -> int:
-        """That of the attack inside."""
-        return getattr(self.attack, "strength", 0)
+    def facts(self) -> AttackFacts:
+        """As strong as the attack inside."""
+        return AttackFacts(attack_facts(self.attack).strength, names_candidates=True, inside=self.attack)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """That of the attack inside."""
-        cost: Callable[[Knowledge, int, Rate], Cost] | None = getattr(self.attack, "cost", None)
-        return Cost(math.inf) if cost is None else cost(knowledge, games, rate)
+        return predicted(self.attack, knowledge, games, rate)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Prepare the attack inside."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
-        return _Nearest(self.attack.prepare(knowledge, seed=seed), self.metric)
+        return _Nearest(self.attack.prepare(accepted(self, knowledge), seed=seed), self.metric)
 
 
 class _Nearest(NamedTuple):
@@ -68,9 +64,9 @@ class _Nearest(NamedTuple):
     metric: Metric
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Noted, ...]:
         """Those of the attack inside."""
-        return tuple(getattr(self.reconstruct, "notes", ()))
+        return notes_of(self.reconstruct)
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         candidates = candidates_in(hints)  # (m, c, ...)
@@ -89,9 +85,6 @@ class Refit:
     candidates' chances (`Hints.chances`), which only break ties if there is one repeat, and so no variance.
     """
 
-    strength: ClassVar[int] = 80
-    names_candidates: ClassVar[bool] = True
-
     repeats: int = 1
 
     def __post_init__(self) -> None:
@@ -99,10 +92,12 @@ class Refit:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        if (sentence := no_candidates(self, knowledge)) is not None:
-            return sentence
-        sentence = knowledge.facts.not_one_secret(knowledge.threat, "it trains on all other records and a candidate")
-        return None if sentence is None else f"{type(self).__name__} is not applicable: {sentence}"
+        work = "it trains on all other records and a candidate"
+        return no_candidates(knowledge) or knowledge.facts.not_one_secret(knowledge.threat, work)
+
+    def facts(self) -> AttackFacts:
+        """Exact where training is deterministic."""
+        return AttackFacts(strength=80, names_candidates=True)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """`repeats` models for each candidate, whose means are kept, and the variances of each game."""
@@ -112,10 +107,8 @@ class Refit:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Nothing is trained before the candidates are known."""
-        objection, known = self.objection(knowledge), knowledge.facts.known
-        if objection is not None or known is None:
-            raise ValueError(objection)
-        return _Refitting(knowledge, known, self, seed)
+        knowledge = accepted(self, knowledge)
+        return _Refitting(knowledge, knowledge.facts.known_records, self, seed)
 
     def scores(self, refitting: _Refitting, release: Release, candidates: Records) -> Tensor:
         """(m, c) log-likelihoods of candidates (m, c, ...), up to a constant."""

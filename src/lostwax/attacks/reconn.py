@@ -6,25 +6,26 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields, expect
-from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
+from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
+from lostwax.games.running import accepted
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowReading, Span
 from lostwax.learning.saving import Calibration, SavedFolder, check_same
 from lostwax.learning.shadow_tables import (
-    ENGINES,
     MIN_SHADOWS,
     ShadowTable,
-    accepted,
     adversary_seed,
+    by_linear_response,
     features_seen,
     notes_on,
     seen_and_given,
@@ -34,7 +35,18 @@ from lostwax.learning.shadow_tables import (
     with_given,
 )
 from lostwax.learning.standardise import SeenRows, Standardise, rows_objection
-from lostwax.learning.training import RANGES, Best, ErrorLine, Examples, Term, answer, errors, fit, torch_seed
+from lostwax.learning.training import (
+    RANGES,
+    UNKNOWN_ERRORS,
+    Best,
+    ErrorLine,
+    Examples,
+    Term,
+    answer,
+    errors,
+    fit,
+    torch_seed,
+)
 from lostwax.progress import progress
 from lostwax.shadows import LinearResponse
 
@@ -154,6 +166,15 @@ class Trained(NamedTuple):
         x = with_given(x, hints)
         return Guess(Records(x.to(home), y.to(home)), -self.error_line(features).unsqueeze(1).to(home))
 
+    def examples(self, table: ShadowTable) -> Examples:
+        """Shadow models as the decoder sees them, and their records in its coordinates."""
+        features = self.standardise(table.seen, self.span.shift.dtype)
+        return Examples(features, self.span.shares(table.records.x), table.records.y, table.target_mask)
+
+    def with_errors(self, features: Tensor, errors: Tensor) -> Trained:
+        """With a fit to its errors (v,) on held-out models (v, features)."""
+        return self._replace(error_line=ErrorLine.fit(features, errors), validation_error=float(errors.mean()))
+
     def save(self, folder: str | Path) -> Path:
         """Write tensors (safetensors) and settings (JSON) into `folder`, for `RecoNN.load`."""
         tensors = {f"decoder.{name}": value for name, value in self.decoder.state_dict().items()}
@@ -206,7 +227,7 @@ def _train_member(
 
 
 OF_DECODER = 5  # in memory: its weights, their gradients, AdamW's two moments, and the best weights so far
-TIMED = 1_024  # features of the decoder that is timed, at most: a larger one might not fit into memory
+TIMED_FEATURES = 1_024  # of the decoder that is timed, at most: a larger one might not fit into memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,9 +242,6 @@ class RecoNN:
     folder or URL, and reused when the same game is run again. With `engine=LinearResponse()` most of them are not
     trained but computed by the linear response of training.
     """
-
-    strength: ClassVar[int] = 20
-    reads_weights: ClassVar[bool] = True  # one prepared reconstructor answers any model at once, a masked one too
 
     shadows: int | None = None
     decoder: Decoder | RowReading = field(default_factory=MLPDecoder)
@@ -249,24 +267,26 @@ class RecoNN:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        if (sentence := shadow_objection(self, knowledge)) is not None:
-            return sentence
-        refusal, prior, decoder = "RecoNN is not applicable: ", knowledge.prior, self.decoder
+        if (reason := shadow_objection(self, knowledge)) is not None:
+            return reason
+        prior, decoder = knowledge.prior, self.decoder
         if isinstance(decoder, RowReading):
-            if (sentence := rows_objection(knowledge.net, knowledge.access)) is not None:
-                return refusal + sentence
+            if (reason := rows_objection(knowledge.net, knowledge.access)) is not None:
+                return reason
             if self.engine is not None:
-                return refusal + "its decoder reads single weights, which linear response does not give."
+                return "its decoder reads single weights, which linear response does not give."
             decoder = decoder.picture
         try:
             with torch.device("meta"):  # for its error message: no memory, no draws
                 decoder.build(1, tuple(prior.x.shape[1:]))
         except ValueError as error:
-            return refusal + str(error)
-        for term in self.terms:
-            if (sentence := term.objection(prior.x)) is not None:
-                return refusal + sentence
-        return None
+            return str(error)
+        return next((reason for term in self.terms if (reason := term.objection(prior.x)) is not None), None)
+
+    def facts(self) -> AttackFacts:
+        """After KernelRidge, which has nothing to tune."""
+        cheaper = partial(by_linear_response, self)
+        return AttackFacts(strength=20, reads_weights=True, device=self.device, cheaper=cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and steps of the decoder's training, of which a few are timed if the rate was measured."""
@@ -277,14 +297,9 @@ class RecoNN:
         decoders = self.decoder_parameters(knowledge, features) * (OF_DECODER + self.members - 1)
         return Cost(of_shadows.seconds + steps * step, of_shadows.bytes + float(size * decoders))
 
-    def cheaper(self, knowledge: Knowledge) -> tuple[RecoNN, ...]:
-        """The same by linear response, where that is possible, the dearest form first."""
-        forms = [replace(self, engine=engine) for engine in (() if self.engine else ENGINES)]
-        return tuple(form for form in forms if form.objection(knowledge) is None)
-
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Trained:
         """Train the shadow models and the decoder. Victims trained with the same seed share no draw."""
-        return self._taught(*shadow_tables(self, knowledge, seed), seed)
+        return self.learn(*shadow_tables(self, knowledge, seed), seed=seed)
 
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, *, seed: int) -> Trained:
         """The second half of `prepare`, from shadow models that were trained before, `unseen` on held-out records."""
@@ -296,7 +311,16 @@ class RecoNN:
                 f"and {others}."
             )
         shadows, unseen = (table.checked().to(knowledge.prior.x.device) for table in (shadows, unseen))
-        return self._taught(knowledge, shadows, unseen, seed)
+        standardise, span = Standardise.fit(shadows.seen, shadows.given), Span.of(knowledge.prior.x)
+        with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
+            decoder, label = self._nets(knowledge, standardise, span)
+        start = Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, *UNKNOWN_ERRORS, self)
+        trained = self._trained(start, shadows, unseen, seed)
+
+        def held_out_errors(seen: Tensor) -> Tensor:
+            return errors(trained.decoder, trained.examples(unseen._replace(seen=seen)))
+
+        return trained._replace(notes=notes_on(unseen, held_out_errors))
 
     def tune(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
         """Adapt a copy of a reconstructor to another known set with fewer shadow models (Balle et al. 2022 Fig. 12)."""
@@ -307,8 +331,9 @@ class RecoNN:
 
         A few dozen shadow models suffice, to standardise the weights again.
         """
-        start, _, held_out = self._transferred(trained, knowledge, seed)
-        return _with_errors(start, held_out, errors(start.decoder, held_out))
+        start, _, unseen = self._transferred(trained, knowledge, seed)
+        held_out = start.examples(unseen)
+        return start.with_errors(held_out.features, errors(start.decoder, held_out))
 
     def load(self, folder: str | Path, knowledge: Knowledge) -> Trained:
         """A reconstructor that `save` wrote, for the knowledge's net and access, which are not saved."""
@@ -343,7 +368,7 @@ class RecoNN:
 
     def _step_seconds(self, knowledge: Knowledge, features: int) -> float:
         """Seconds per step of the decoder's training: the best of three of a small decoder, scaled to the full size."""
-        small = features if isinstance(self.decoder, RowReading) else min(features, TIMED)
+        small = features if isinstance(self.decoder, RowReading) else min(features, TIMED_FEATURES)
         like = knowledge.prior.x if self.device is None else knowledge.prior.x[:1].to(self.device)
         with torch.random.fork_rng(devices=[like.device] if like.is_cuda else []):
             decoder = self.decoder_for(knowledge, _unscaled(small), Span.of(like)).to(like)
@@ -358,42 +383,29 @@ class RecoNN:
         """What two attacks must share to exchange decoders."""
         return {"decoder": repr(self.decoder), "members": self.members, "access": repr(access)}
 
-    def _taught(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, seed: int) -> Trained:
-        trained = self._trained(*self._untrained(knowledge, shadows, unseen, seed), seed)
-
-        def missed(seen: Tensor) -> Tensor:
-            return errors(trained.decoder, _examples(unseen._replace(seen=seen), trained.standardise, trained.span))
-
-        return trained._replace(notes=notes_on(unseen, missed))
-
-    def _untrained(
-        self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, seed: int
-    ) -> tuple[Trained, Examples, Examples]:
-        """An untrained reconstructor standardised over the shadow models, and examples of these."""
-        standardise, span = Standardise.fit(shadows.seen, shadows.given), Span.of(knowledge.prior.x)
-        examples, held_out = (_examples(table, standardise, span) for table in (shadows, unseen))
-        with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
-            decoder, label = self._nets(knowledge, standardise, span)
-        unknown = ErrorLine(torch.inf, 0.0), torch.inf  # its errors, until it is trained
-        start = Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, *unknown, self)
-        return start, examples, held_out
-
-    def _transferred(self, trained: Trained, knowledge: Knowledge, seed: int) -> tuple[Trained, Examples, Examples]:
-        """A copy of the reconstructor standardised over another known set's shadow models, and examples of these."""
+    def _transferred(
+        self, trained: Trained, knowledge: Knowledge, seed: int
+    ) -> tuple[Trained, ShadowTable, ShadowTable]:
+        """A copy of the reconstructor standardised over another known set's shadow models, and these."""
         before, now = trained.attack._identity(trained.access), self._identity(knowledge.access)
         check_same("RecoNN: the reconstructor was trained", before, now, "Tune it with")
         knowledge, shadows, unseen = shadow_tables(self, knowledge, seed)
-        standardise = trained.standardise.refit(shadows.seen)
-        examples, held_out = (_examples(table, standardise, trained.span) for table in (shadows, unseen))
-        start = trained._replace(net=knowledge.net, access=knowledge.access, standardise=standardise, attack=self)
-        copies = start._replace(decoder=deepcopy(trained.decoder), label=deepcopy(trained.label))
-        return copies, examples, held_out
+        start = trained._replace(
+            net=knowledge.net,
+            access=knowledge.access,
+            standardise=trained.standardise.refit(shadows.seen),
+            decoder=deepcopy(trained.decoder),
+            label=deepcopy(trained.label),
+            attack=self,
+        )
+        return start, shadows, unseen
 
-    def _trained(self, start: Trained, examples: Examples, held_out: Examples, seed: int) -> Trained:
+    def _trained(self, start: Trained, shadows: ShadowTable, unseen: ShadowTable, seed: int) -> Trained:
         """Fit decoder and label head in place, and measure their errors."""
+        examples, held_out = start.examples(shadows), start.examples(unseen)
         errors = train(start.decoder, examples, held_out, self, seed=seed)
         solve(start.label, examples.features, examples.y, held_out.features, held_out.y)
-        return _with_errors(start, held_out, errors)
+        return start.with_errors(held_out.features, errors)
 
     def _nets(self, knowledge: Knowledge, standardise: Standardise, span: Span) -> tuple[Committee, LabelHead]:
         decoder = Committee(self.decoder_for(knowledge, standardise, span) for _ in range(self.members))
@@ -410,19 +422,7 @@ def _unscaled(features: int) -> Standardise:
 
 def _timed_step(decoder: nn.Module, optimiser: torch.optim.Optimizer, seen: Tensor) -> float:
     start = time.perf_counter()
-    optimiser.zero_grad()
-    decoder(seen).square().mean().backward()
-    optimiser.step()
+    fit(decoder, optimiser, [(decoder(seen).square().mean() for _ in range(1))])
     if seen.is_cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - start
-
-
-def _examples(table: ShadowTable, standardise: Standardise, span: Span) -> Examples:
-    features = standardise(table.seen, span.shift.dtype)
-    return Examples(features, span.shares(table.records.x), table.records.y, table.target_mask)
-
-
-def _with_errors(trained: Trained, held_out: Examples, errors: Tensor) -> Trained:
-    """With a fit to its errors (v,) on held-out models."""
-    return trained._replace(error_line=ErrorLine.fit(held_out.features, errors), validation_error=float(errors.mean()))

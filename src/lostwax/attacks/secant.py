@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,9 +12,11 @@ from torch import Tensor
 from lostwax.attacks.kernel_ridge import KernelRidge
 from lostwax.attacks.newton.least_squares import Dense, Linearised, Point, Rule, Search
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Attack, Cohort, Guess, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.games import Attack, AttackFacts, Cohort, Guess, Hints, Knowledge, Noted, Reconstructor, Records, Release
+from lostwax.games.facts import notes_of
+from lostwax.games.running import accepted, objection_to
 from lostwax.learning.coordinates import Coordinates, as_records, flat
-from lostwax.learning.costs import Cost, Rate
+from lostwax.learning.costs import Cost, Rate, predicted
 from lostwax.progress import counted
 
 FIRST_DIFFERENCE, MIN_DIFFERENCE = 0.05, 1e-3  # difference that is taken: at first, and at least
@@ -34,7 +36,6 @@ class Secant:
     at most `iterations` takes as many models as a record has numbers; none leaves the guess as it is.
     """
 
-    strength: ClassVar[int] = 65
     iterations: int = 6
     start: Attack = field(default_factory=KernelRidge)
 
@@ -43,39 +44,43 @@ class Secant:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        refusal, facts, prior = "Secant is not applicable: ", knowledge.facts, knowledge.prior
+        facts, prior = knowledge.facts, knowledge.prior
         if (sentence := facts.not_one_secret(knowledge.threat, "it solves for the missing record")) is not None:
-            return refusal + sentence
+            return sentence
         if facts.trainer.differentiable or facts.trainer.objective is not None:
-            return refusal + "training can be differentiated, or has an equation. Use Newton or ClosedForm."
+            return "training can be differentiated, or has an equation. Use Newton or ClosedForm."
         if not facts.trainer.deterministic:
-            return refusal + (
+            return (
                 "the weights are not a function of the record alone: training draws private random numbers. If they "
                 "are known, use OwnTraining(train, seed=...)."
             )
         if not facts.access.all_weights or facts.given.parts is not None:
-            return refusal + "it compares all weights, for the whole record. Use KernelRidge or RecoNN."
+            return "it compares all weights, for the whole record. Use KernelRidge or RecoNN."
         if prior.features is not None or (numbers := prior.x.shape[1:].numel()) > MOST_NUMBERS:
-            return refusal + f"it trains a model for each number of a record, for at most {MOST_NUMBERS:,}. Use RecoNN."
+            return f"it trains a model for each number of a record, for at most {MOST_NUMBERS:,}. Use RecoNN."
         moved = [value for value in knowledge.net.parameters() if value.requires_grad]
         weights = sum(value.numel() for value in moved or knowledge.net.parameters())
         if weights < numbers:
-            return refusal + f"the net has {weights} weights, too few to determine the {numbers} secret numbers."
-        return self.start.objection(knowledge)
+            return f"the net has {weights} weights, too few to determine the {numbers} secret numbers."
+        return objection_to(self.start, knowledge)
+
+    def facts(self) -> AttackFacts:
+        """As Newton, at the cost of a training for each number."""
+        return AttackFacts(strength=65)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Models for every number of a record and every step."""
         numbers = knowledge.prior.x.shape[1:].numel()
-        first: Cost = self.start.cost(knowledge, games, rate) if hasattr(self.start, "cost") else Cost(0.0)
+        first = predicted(self.start, knowledge, games, rate)
         models = self.iterations * (numbers + len(RULE.dampings)) * games
         return Cost(first.seconds + models * rate.training, first.bytes + 8.0 * 2 * numbers * rate.parameters)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Prepare the attack that makes the first guess."""
-        objection, known = self.objection(knowledge), knowledge.facts.known
-        if objection is not None or known is None:
-            raise ValueError(objection)
-        return _Solver(knowledge, known, self.start.prepare(knowledge, seed=seed), self.iterations)
+        knowledge = accepted(self, knowledge)
+        return _Solver(
+            knowledge, knowledge.facts.known_records, self.start.prepare(knowledge, seed=seed), self.iterations
+        )
 
 
 class _Solver(NamedTuple):
@@ -85,9 +90,9 @@ class _Solver(NamedTuple):
     iterations: int
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Noted, ...]:
         """Those of the first attack."""
-        return tuple(getattr(self.first, "notes", ()))
+        return notes_of(self.first)
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Search for each model's secret; the label is the first attack's, or given."""

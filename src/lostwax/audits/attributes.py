@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lostwax.adapters.sklearn.refitting import Estimator, Refits, SealedEstimator
 from lostwax.attacks.membership import LikeliestRefit
-from lostwax.games import Access, Cohort, Columns, Hints, Informed, Knowledge, Records
+from lostwax.games import Access, Cohort, Columns, Hints, Informed, Knowledge, Note, Records, Topic
 from lostwax.learning.candidates import side_by_side
 from lostwax.seeds import generator
 
@@ -45,6 +45,10 @@ class Inferred(NamedTuple):
         """The probability of as many pairs in favour of the own model, if either is as likely."""
         won, lost = self.pairs
         return 1.0 if won == 0 else float(bdtrc(won - 1, won + lost, 0.5))
+
+    def note(self) -> Note:
+        """For the report."""
+        return Note(str(self), Topic.ATTRIBUTE, self.column, (self.right, self.games))
 
     def __str__(self) -> str:
         return (

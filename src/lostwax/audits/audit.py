@@ -24,11 +24,11 @@ from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.saved import from_plain, read_plain
 from lostwax.audits.tabled import as_csv, as_latex, games_frame, kept, line_rows
 from lostwax.audits.text import as_json, as_table
-from lostwax.games import Guess, Records
+from lostwax.games import Adversary, Guess, Note, Records
+from lostwax.games.facts import NOT_STATED
 from lostwax.grades import Grade
 from lostwax.metrics import ByClass, Correlation, Estimate, Null, TruePositives, correlation
-from lostwax.metrics.estimate import spread_interval
-from lostwax.metrics.roc import success_rate, true_positives, true_positives_by_class
+from lostwax.metrics.estimate import spread_interval, success_rate, true_positives, true_positives_by_class
 
 if TYPE_CHECKING:
     from lostwax.audits.ceiling import Privacy
@@ -87,7 +87,8 @@ class Audit:
     baselines: Mapping[str, Mapping[str, NDArray[np.float64]]]  # name -> metric -> (games,)
     oracle: str  # the baseline that is the nearest record the adversary has anyway (Balle et al. 2022, section V-B)
     provenance: Mapping[str, Any]
-    notes: tuple[str, ...] = ()
+    adversary: Adversary = NOT_STATED  # who attacks, as a value: `threat` and `provenance` say it in words
+    notes: tuple[Note, ...] = ()
     left_out: tuple[str, ...] = ()  # attacks that are not applicable, each with the reason, where none was named
     # what should have been tried and has no answer, each with the reason: attacks that were too slow or failed, where
     # none was named; an optimum that could not be reached. A gate does not pass over it.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lostwax.games import Columns, Kept, TableCells
+from lostwax.games import Cells, Columns, Kept
+from lostwax.games.cells import Bounds
 from lostwax.numerals import percent
 
 AGREES = 1e-6  # of a column's standard deviation: two numbers are the same
@@ -28,17 +28,18 @@ class CellsKept(NamedTuple):
     estimated: int
     unknown: int
     width: float  # of these intervals, their mean in standard deviations; 0 where there are none
-    each: TableCells | None = None  # (games, d) all of them; None in an audit that was read without its records
+    each: Cells | None = None  # (games, d) all of them; None in an audit that was read without its records
 
     @classmethod
-    def of(cls, cells: TableCells, certified: TableCells | None, truth: Tensor, table: Tensor) -> CellsKept:
+    def of(cls, cells: Cells, certified: Cells | None, truth: Tensor, table: Tensor) -> CellsKept:
         """Of cells (games, d) that were rebuilt, and those that trees tell: what is exact must be the truth."""
         deviation = (table - table.nanmean(0)).square().nanmean(0).sqrt().nan_to_num()
-        varies = ((table != table[0]) & ~(table.isnan() & table[0].isnan())).any(0)
-        same = (cells.values - truth).abs() <= AGREES * deviation + SINGLE * truth.abs()
-        same |= cells.values.isnan() & truth.isnan()
-        kept = torch.where((cells.kept == Kept.EXACT) & ~same, int(Kept.ESTIMATED), cells.kept)
-        proven = torch.zeros_like(same) if certified is None else (certified.kept == Kept.EXACT) & same
+        varies = ((table != table[0]) & ~(table.isnan() & table[0].isnan())).any(0).numpy()
+        values = torch.from_numpy(cells.values)
+        near = (values - truth).abs() <= AGREES * deviation + SINGLE * truth.abs()
+        same = (near | (values.isnan() & truth.isnan())).numpy()
+        kept = np.where((cells.kept == Kept.EXACT) & ~same, np.uint8(Kept.ESTIMATED), cells.kept)
+        proven = np.zeros_like(same) if certified is None else (certified.kept == Kept.EXACT) & same
         counted = {kind: int((kept == kind)[:, varies].sum()) for kind in Kept}
         return cls(
             exact=counted[Kept.EXACT],
@@ -47,8 +48,8 @@ class CellsKept(NamedTuple):
             within=counted[Kept.INTERVAL],
             estimated=counted[Kept.ESTIMATED],
             unknown=counted[Kept.LOST],
-            width=_mean_width(cells, kept, table, deviation),
-            each=cells._replace(kept=kept.to(torch.uint8)),
+            width=_mean_width(cells.bounds, kept, table, deviation),
+            each=cells._replace(kept=kept),
         )
 
     def with_target(self, target: TargetRead | None) -> CellsKept:
@@ -85,15 +86,6 @@ class CellsKept(NamedTuple):
         }
         return ", ".join(f"{percent(number / total)} {what}" for what, number in said.items() if number)
 
-    def plain(self) -> dict[str, Any]:
-        """Without the cells themselves, for a file."""
-        return {name: value for name, value in self._asdict().items() if name != "each"}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> CellsKept:
-        """What `plain` gave."""
-        return cls(**plain)
-
 
 class TargetRead(NamedTuple):
     """The targets that come back, beside those that a guess from the other columns gives without the model."""
@@ -108,49 +100,35 @@ class TargetRead(NamedTuple):
         """The target that is read most often beyond guessing."""
         return int((self.read.sum(0) - self.guessed.sum(0)).argmax())
 
-    def plain(self) -> dict[str, Any]:
-        """For a file: a list per target."""
-        return {name: part.T.tolist() for name, part in self._asdict().items()}
 
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> TargetRead:
-        """What `plain` gave."""
-        return cls(**{name: np.array(part, dtype=np.bool_).T for name, part in plain.items()})
-
-
-def _mean_width(cells: TableCells, kept: Tensor, table: Tensor, deviation: Tensor) -> float:
+def _mean_width(bounds: Bounds | None, kept: NDArray[np.uint8], table: Tensor, deviation: Tensor) -> float:
     """Of intervals in standard deviations; one without an end ends where the table does."""
-    if cells.limits is None:
+    if bounds is None:
         return 0.0
-    least, most = (_extreme(table, sign) for sign in (-1, 1))
-    low, high = torch.maximum(cells.limits.low, least), torch.minimum(cells.limits.high, most)
-    bounded = cells.limits.low.isfinite() | cells.limits.high.isfinite()
-    counts = (kept == Kept.INTERVAL) & bounded & (deviation > 0)
+    low, high = torch.from_numpy(bounds.low), torch.from_numpy(bounds.high)
+    counts = torch.from_numpy(kept == Kept.INTERVAL) & (low.isfinite() | high.isfinite()) & (deviation > 0)
+    low = torch.maximum(low, table.nan_to_num(nan=torch.inf).amin(0))
+    high = torch.minimum(high, table.nan_to_num(nan=-torch.inf).amax(0))
     widths = ((high - low).clamp_min(0) / deviation)[counts]
     return float(widths.mean()) if len(widths) else 0.0
 
 
-def _extreme(table: Tensor, sign: int) -> Tensor:
-    """(d,) the largest number of each column (sign 1), or the smallest (-1)."""
-    return sign * (sign * table).nan_to_num(nan=-torch.inf).amax(0)
-
-
-def known_in_words(cells: TableCells, columns: Columns, row: int) -> list[str]:
+def known_in_words(cells: Cells, columns: Columns, row: int) -> list[str]:
     """What is known of each cell of a row: "exact", "2 to 5", "red or blue", "estimated", "unknown"."""
     return [_known(cells, columns, row, column) for column in range(len(columns.categories))]
 
 
-def _known(cells: TableCells, columns: Columns, row: int, column: int) -> str:
+def _known(cells: Cells, columns: Columns, row: int, column: int) -> str:
     kept = Kept(int(cells.kept[row, column]))
     if kept is Kept.EXACT:
         return "exact"
     if kept in (Kept.LOST, Kept.ESTIMATED):
         return "unknown" if kept is Kept.LOST else "estimated"
-    low, high, missing = (limit[row, column].item() for limit in cells.every_limit())
-    or_missing = " or missing" if missing and cells.limits is not None else ""
-    if column in cells.possible:
-        codes = cells.possible[column][row].nonzero().flatten().tolist()
-        named = [columns.text(column, code) for code in codes]
+    bounds = cells.every_bound()
+    low, high, missing = (part[row, column].item() for part in bounds[:3])
+    or_missing = " or missing" if missing and cells.bounds is not None else ""
+    if column in bounds.codes:
+        named = [columns.text(column, code) for code in np.flatnonzero(bounds.codes[column][row]).tolist()]
         listed = " or ".join(named) if len(named) <= MOST_LISTED else f"one of {len(named)} values"
         return f"{listed}{or_missing}"
     if abs(low) == abs(high) == torch.inf or columns.categories[column]:

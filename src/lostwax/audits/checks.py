@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.audits.luck import FEWEST
 from lostwax.audits.scoring import pixel_range
-from lostwax.defences import undefended
 from lostwax.fields import shown
 from lostwax.games import Attack, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
+from lostwax.games.facts import trainer_facts
 from lostwax.nets import check_values
 from lostwax.seeds import generator
 
@@ -143,9 +143,9 @@ _TOKENS = (
 )
 
 
-def check_numbers(trainer: Trainer, records: Records, facts: Facts) -> None:
+def check_numbers(records: Records, facts: Facts) -> None:
     """Refuse token numbers, unless candidates are given: distances and luck would take them for quantities."""
-    takes = getattr(undefended(trainer), "takes_tokens", False) or facts.trainer.one_by_one
+    takes = facts.trainer.takes_tokens or facts.trainer.one_by_one
     if not records.inputs.is_floating_point() and takes and facts.given.candidates is None:
         raise TypeError(
             f"audit: expected floating-point inputs, got {records.inputs.dtype}. Scale pixels to [0, 1] first, or use "
@@ -161,17 +161,17 @@ def check_tokens(net: nn.Module, data: Any) -> None:
         raise TypeError(f"audit: expected floating-point inputs, got token numbers. {_TOKENS}")
 
 
-def as_targets(trainer: Any, *several: Records) -> tuple[Any, tuple[Records, ...]]:
+def as_targets(trainer: Trainer, net: nn.Module, *several: Records) -> tuple[Trainer, tuple[Records, ...]]:
     """Labels that are several whole numbers per record (multi-label, segmentation) become numbers for attacks.
 
-    A training function still gets them as whole numbers: its trainer has a field `labels` for that.
+    A training function still gets them as whole numbers.
     """
-    ys = [records.y for records in several if len(records)]
-    if not hasattr(trainer, "labels") or not ys or any(y.is_floating_point() or y.ndim == 1 for y in ys):
+    with_labels, ys = trainer_facts(trainer, net, 1).with_labels, [records.y for records in several if len(records)]
+    if with_labels is None or not ys or any(y.is_floating_point() or y.ndim == 1 for y in ys):
         return trainer, several
     low, high = min(int(y.min()) for y in ys), max(int(y.max()) for y in ys)
     as_numbers = tuple(replace(records, y=records.y.to(torch.get_default_dtype())) for records in several)
-    return replace(trainer, labels=(low, high)), as_numbers
+    return with_labels(low, high), as_numbers
 
 
 def check_varied(known: Records, prior: Records, secrets: Records) -> tuple[str, ...]:

@@ -17,13 +17,14 @@ import torch
 
 from lostwax import attacks
 from lostwax.attacks import NearestCandidate
-from lostwax.audits.clock import Clock, TimeUp, in_words
-from lostwax.audits.judging import attack_name
 from lostwax.audits.play import Played
+from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import Attack, Knowledge
+from lostwax.games.facts import attack_facts, attack_name
 from lostwax.games.judges import judge_of
+from lostwax.games.running import refusal
 from lostwax.inits import trainable
-from lostwax.learning.costs import Cost, Rate
+from lostwax.learning.costs import Cost, Rate, predicted
 from lostwax.shadows.game import covariance_models
 
 SYSTEM = Path("/proc/meminfo")
@@ -60,7 +61,7 @@ def answering(attack: Attack, knowledge: Knowledge) -> Attack:
 
     Only naming the very candidate counts there, and a rebuilt record is none of them, however close it is.
     """
-    names = knowledge.facts.given.candidates is None or getattr(attack, "names_candidates", False)
+    names = knowledge.facts.given.candidates is None or attack_facts(attack).names_candidates
     return attack if names else NearestCandidate(attack)
 
 
@@ -109,10 +110,10 @@ def try_all(
     high by a factor of DOUBT: the strongest of the rest is tried, unless it would take longer even so. A share of the
     time is kept for weaker ones that need little.
     """
-    asked = [(one, one.objection(knowledge)) for one in (entrants or all_attacks(knowledge))]
-    refused = [objection for _, objection in asked if objection is not None]
-    waiting = [attack for attack, objection in asked if objection is None]
-    waiting.sort(key=lambda attack: int(getattr(attack, "strength", 0)), reverse=True)
+    asked = [(attack, refusal(attack, knowledge)) for attack in (entrants or all_attacks(knowledge))]
+    refused = [sentence for _, sentence in asked if sentence is not None]
+    waiting = [attack for attack, sentence in asked if sentence is None]
+    waiting.sort(key=lambda attack: attack_facts(attack).strength, reverse=True)
     if not waiting:
         raise ValueError(f"audit: no attack is applicable. {' '.join(refused)}")
     costed = [_affordable(attack, knowledge, games, clock, rate) for attack in waiting]
@@ -166,7 +167,7 @@ def _excess(attack: Attack, cost: Cost, left: float, device: torch.device, chang
     if left == 0 or (not _fits(attack, cost.seconds / DOUBT, left) and cost.seconds < math.inf):
         takes = in_words(cost.seconds) + (f" even with {changes}" if changes else "")
         return f"would take {takes}, and {in_words(left)} were left"
-    free = available_bytes(torch.device(getattr(attack, "device", None) or device))
+    free = available_bytes(torch.device(attack_facts(attack).device or device))
     if cost.bytes > free:
         return f"would need about {in_bytes(cost.bytes)} of memory, and {in_bytes(free)} were free"
     return None
@@ -175,12 +176,6 @@ def _excess(attack: Attack, cost: Cost, left: float, device: torch.device, chang
 def models_before_attacks(knowledge: Knowledge, games: int, rate: Rate) -> int:
     """How many models are trained before any attack begins: victims, and shadow models for a Gaussian null."""
     return games + (covariance_models(rate.parameters) if judge_of(knowledge.threat).gaussian_null else 0)
-
-
-def predicted(attack: Attack, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-    """What the attack says that it costs; an unknown time where it does not say."""
-    cost: Cost = attack.cost(knowledge, games, rate) if hasattr(attack, "cost") else Cost(math.inf)
-    return cost
 
 
 def _affordable(
@@ -195,9 +190,9 @@ def _affordable(
     cost = predicted(attack, knowledge, games, rate)
     if clock.end is None:
         return attack, cost._replace(seconds=0.0)
-    if cost.seconds <= clock.left or not hasattr(attack, "cheaper"):
+    if cost.seconds <= clock.left:
         return attack, cost
-    forms = [(form, predicted(form, knowledge, games, rate)) for form in attack.cheaper(knowledge)]
+    forms = [(form, predicted(form, knowledge, games, rate)) for form in attack_facts(attack).cheaper(knowledge)]
     fitting = [form for form in forms if form[1].seconds <= clock.left]
     return fitting[0] if fitting else min([(attack, cost), *forms], key=lambda form: form[1].seconds)
 
@@ -225,18 +220,18 @@ def _kept(seconds: float, waiting: Sequence[float], left: float) -> float:
 
 def _fits(attack: Attack, seconds: float, left: float) -> bool:
     """Is it done in the time left, if it takes these seconds? One that goes by the clock takes less."""
-    return seconds <= left or hasattr(attack, "within")
+    return seconds <= left or attack_facts(attack).within is not None
 
 
 def _shortened(attack: Attack, seconds: float) -> Attack:
     """The attack so that it is done within these seconds, if it learns for as long as it may; any other as it is."""
-    shorter: Attack = attack.within(seconds) if hasattr(attack, "within") and seconds < math.inf else attack
-    return shorter
+    within = attack_facts(attack).within
+    return attack if within is None or seconds == math.inf else within(seconds)
 
 
 def _cut_short(asked: Attack, played: Attack, seconds: float) -> list[str]:
     """A sentence if the attack goes by the clock and was given less time than it asks for, and took all of it."""
-    given, wanted = getattr(played, "minutes", None), getattr(asked, "minutes", None)
+    given, wanted = attack_facts(played).minutes, attack_facts(asked).minutes
     if given is None or given == wanted or seconds < 60 * given:
         return []
     said = f"it learned for {given:.2g} minutes only, and might do better with more."

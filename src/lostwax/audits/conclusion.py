@@ -6,24 +6,25 @@ Print, page, file and gate read it and decide nothing themselves.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import bdtrc, ndtr
 
+from lostwax.audits.words import Evidence, Words
 from lostwax.grades import Grade
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.numerals import SIGN, at_most, count, interval, percent
+from lostwax.numerals import percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lostwax.audits.audit import Audit, Finding
-    from lostwax.audits.ceiling import Privacy
-    from lostwax.bounds import Ceiling
 
 LEVEL = 0.01  # at most this share of audits of pure noise is graded above chance, over all their lines and tests
+MEMBERSHIP = "was this person in it?"  # the question, among the lines
 FEW = 30  # independent games: fewer that find nothing leave the question open
 LARGE = 0.5  # of what guessing leaves to win: more is the picture of a leak, a ceiling below it is a limit
 DOUBTFUL = 0.05  # records that are rebuilt, and that luck gives with a smaller probability, leave the question open
@@ -49,12 +50,17 @@ class Conclusion(NamedTuple):
     grade: Grade
     line: Line
     headline: str
-    sentences: tuple[str, ...]  # the evidence: each share beside what chance gives, with its interval
+    evidence: tuple[Evidence, ...]  # each share beside what chance gives, with its interval
     open: tuple[str, ...] = ()  # why it is undecided, or what else might be found
     by_membership: bool = False  # the grade is that of the question "was this person in it?", above that of the line
 
     def __str__(self) -> str:
         return " ".join((self.headline, *self.sentences, *self.open))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The evidence in words."""
+        return tuple(evidence.text for evidence in self.evidence)
 
     @property
     def by_target(self) -> bool:
@@ -77,9 +83,18 @@ def conclude(audit: Audit) -> Conclusion:
     reasons = _open(audit, worst, grade)
     if not grade.leaks:
         grade = Grade.LIMITED if _is_limited(audit) else Grade.UNDECIDED if reasons else Grade.NOT_FOUND
-    words = _Words(audit, worst, lines)
+    words = Words(audit, worst, lines[0], 1 if audit.kind == "this model" else len(lines))
     headline = words.of_membership(grade) if by_membership else words.headline(grade)
-    return Conclusion(grade, worst, headline, words.sentences(grade), reasons, by_membership)
+    return Conclusion(grade, worst, headline, tuple(words.evidence(grade)), reasons, by_membership)
+
+
+class _Test(NamedTuple):
+    """What would be a leak, and the probability of seeing as much by chance."""
+
+    subject: str  # the name of a line, or MEMBERSHIP
+    of_target: bool
+    grade: Grade
+    chance: float
 
 
 def _lines(audit: Audit) -> tuple[list[Line], Grade]:
@@ -87,34 +102,38 @@ def _lines(audit: Audit) -> tuple[list[Line], Grade]:
 
     All tests of all lines together alarm on noise in a share LEVEL.
     """
-    by_line = [_tests(audit, finding) for finding in audit.findings]
-    tests = [(number, False, *test) for number, found in enumerate(by_line) for test in found.items()]
-    tests += [
-        (number, True, *test) for number, line in enumerate(audit.findings) for test in _target_tests(audit, line)
-    ]
-    tests += [(len(by_line), False, *test) for test in _of_membership(audit).items()]
-    tests.sort(key=lambda test: test[3])
-    grades = {(number, target): Grade.NOT_FOUND for number in range(len(by_line) + 1) for target in (False, True)}
-    for place, (number, target, grade, chance) in enumerate(tests):
-        if chance > LEVEL / (len(tests) - place):
+    by_line = {finding.name: _tests(audit, finding) for finding in audit.findings}
+    tests = [_Test(name, False, *test) for name, found in by_line.items() for test in found.items()]
+    tests += [_Test(line.name, True, *test) for line in audit.findings for test in _target_tests(audit, line)]
+    tests += [_Test(MEMBERSHIP, False, *test) for test in _of_membership(audit).items()]
+    grades: defaultdict[tuple[str, bool], Grade] = defaultdict(lambda: Grade.NOT_FOUND)
+    for place, test in enumerate(sorted(tests, key=lambda test: test.chance)):
+        if test.chance > LEVEL / (len(tests) - place):
             break
-        grades[number, target] = max(grades[number, target], grade, key=lambda one: one.severity)
+        key = test.subject, test.of_target
+        grades[key] = _worse(grades[key], test.grade)
     had = audit.had_anyway()
-    lines = [
-        Line(
+
+    def line(finding: Finding) -> Line:
+        of_record, of_target = (grades[finding.name, of_target] for of_target in (False, True))
+        chances, target = by_line[finding.name], finding.target
+        return Line(
             finding.name,
-            max(grades[number, False], grades[number, True], key=lambda one: one.severity),
+            _worse(of_record, of_target),
             rebuilt=int(finding.rebuilt.sum()),
             had=int((finding.rebuilt & had).sum()),
             nearer=int(audit.beats_baselines(finding).sum()),
-            doubt=by_line[number].get(Grade.EXACT, 1.0) if audit.chance is None else min(by_line[number].values()),
-            targets=0 if finding.target is None else int(finding.target.read[:, finding.target.worst].sum()),
-            targets_guessed=0 if finding.target is None else int(finding.target.guessed[:, finding.target.worst].sum()),
-            by_target=grades[number, True].severity > grades[number, False].severity,
+            doubt=chances.get(Grade.EXACT, 1.0) if audit.chance is None else min(chances.values()),
+            targets=0 if target is None else int(target.read[:, target.worst].sum()),
+            targets_guessed=0 if target is None else int(target.guessed[:, target.worst].sum()),
+            by_target=of_target.severity > of_record.severity,
         )
-        for number, finding in enumerate(audit.findings)
-    ]
-    return lines, grades[len(by_line), False]
+
+    return [line(finding) for finding in audit.findings], grades[MEMBERSHIP, False]
+
+
+def _worse(one: Grade, other: Grade) -> Grade:
+    return max(one, other, key=lambda grade: grade.severity)
 
 
 def _of_membership(audit: Audit) -> dict[Grade, float]:
@@ -253,193 +272,3 @@ def _uncompared(audit: Audit, finding: Finding) -> int:
     groups, had = audit.games if audit.groups is None else audit.groups, audit.had_anyway()
     rebuilt, anyway = (len(np.unique(groups[won])) for won in (finding.rebuilt & ~had, finding.rebuilt & had))
     return max(0, rebuilt - max(0, int(finding.luck.rebuilt) - anyway))
-
-
-class _Words(NamedTuple):
-    """The conclusion in plain words."""
-
-    audit: Audit
-    worst: Line
-    lines: list[Line]
-
-    def headline(self, grade: Grade) -> str:
-        """What a manager reads."""
-        audit, played = self.audit, len(self.audit.games)
-        if grade is Grade.UNDECIDED:
-            return "Undecided: this audit cannot tell whether records can be rebuilt."
-        if grade is Grade.LIMITED:
-            limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)
-            return f"In the long run no attack succeeds in more than {limit} of games; none was seen to beat guessing."
-        if audit.chance is not None:
-            return {
-                Grade.RECOGNISABLE: "Most secret records are picked out of the candidates.",
-                Grade.BETTER_THAN_CHANCE: "Secrets are picked out of the candidates more often than by guessing.",
-                Grade.NOT_FOUND: f"{self._tried()} picks the secret record no more often than guessing.",
-            }[grade]
-        if grade.leaks and self.worst.by_target:
-            read, guessed = count(self.worst.targets), count(self.worst.targets_guessed)
-            return (
-                f"The target of {read} of {count(played)} {self._records()} can be read from {self._what()}"
-                f"{self._where()}; a guess from the other columns gives {guessed}."
-            )
-        if grade is Grade.EXACT:
-            share = self.worst.rebuilt / played
-            which = "Every record tried" if share == 1 else "Most records" if share >= 0.5 else "Some records"
-            which = "The record tried" if played == 1 else "One record" if self.worst.rebuilt == 1 else which
-            return f"{which} can be rebuilt from {self._what()}{self._where()}."
-        return {
-            Grade.RECOGNISABLE: f"Records can be recognised in what is rebuilt from {self._what()}{self._where()}.",
-            Grade.BETTER_THAN_CHANCE: f"Guesses from {self._what()} are better than chance.",
-            Grade.NOT_FOUND: f"{self._tried()} rebuilds {self._nothing()}.",
-        }[grade]
-
-    def of_membership(self, grade: Grade) -> str:
-        """What a manager reads where no record is rebuilt as well as people are recognised."""
-        often = "" if grade is Grade.RECOGNISABLE else ", more often than by guessing"
-        return f"Whether a person was in the training set can be told from {self._what()}{often}."
-
-    def sentences(self, grade: Grade) -> tuple[str, ...]:
-        """The evidence."""
-        whole = [self._rebuilt(), *self._early(), *self._target(), *self._cells(), *self._nearer(), *self._membership()]
-        parts = [self._named()] if self.audit.chance is not None else whole
-        if not grade.leaks and grade is not Grade.LIMITED:
-            parts.append(f"This is the result of {self._attacks()}, not a proof that no attack can.")
-        if self.audit.ceiling is not None:
-            parts.append(_under(self.audit.ceiling, self.audit.privacy))
-        return tuple(parts)
-
-    def _rebuilt(self) -> str:
-        won, played = self.worst.rebuilt, len(self.audit.games)
-        if played == 1:
-            said = f"The one record tried {'comes' if won else 'does not come'} back{self._where()}"
-        else:
-            said = f"{_of(won, played)} records come back{self._where()}{self._share(won)}"
-        if not won:
-            return f"{said}."
-        luck = self._finding().luck
-        chance = "" if luck is None else f"; {by_luck(luck.rebuilt_by_luck)}"
-        if not self.worst.had:
-            return f"{said}{chance}."
-        return f"{said}{chance}. For {count(self.worst.had)} of them the adversary has a record that is as close."
-
-    def _early(self) -> tuple[str, ...]:
-        """That the model as it is hides records which its optimum gives away."""
-        released = self.lines[0]
-        if not self._where() or self.worst.rebuilt <= released.rebuilt:
-            return ()
-        played = len(self.audit.games)
-        return (
-            f"As released, {_of(released.rebuilt, played).lower()} do{self._share(released.rebuilt)}: its weights are "
-            "not at the optimum of these rows. The solver stopped early, which is luck, not a defence; or the model "
-            "was fitted on other rows or weights; or noise was added, which the optimum leaves out.",
-        )
-
-    def _target(self) -> tuple[str, ...]:
-        """How many targets come back, beside a guess without the model; nothing where that is as good."""
-        read, guessed, target = self.worst.targets, self.worst.targets_guessed, self._finding().target
-        if target is None or read <= guessed:
-            return ()
-        which = "" if target.read.shape[1] == 1 else f" (the worst of {target.read.shape[1]})"
-        return (
-            f"The target{which} comes back in {count(read)} of {count(len(target.read))} {self._records()}"
-            f"{self._share(read)}; a guess from the other columns, without the model, is right in {count(guessed)}.",
-        )
-
-    def _cells(self) -> tuple[str, ...]:
-        """How many cells are exact, and for how many of them this follows without any guess."""
-        cells, played = self._finding().cells, len(self.audit.games)
-        if cells is None or not cells.exact or self.worst.rebuilt == played:
-            return ()
-        share = percent(cells.exact_share)
-        said = f"{count(cells.exact)} of {count(cells.total)} cells ({share}) come back exactly"
-        if not cells.certified:
-            return (f"{said}.",)
-        certain = percent(cells.certified / max(1, cells.total))
-        certain = "all of them" if cells.certified == cells.exact else f"{count(cells.certified)} of them ({certain})"
-        return (f"{said}; for {certain} no other value agrees with the model.",)
-
-    def _nearer(self) -> tuple[str, ...]:
-        """How many guesses are nearer than all that can be had without the model, and what luck gives."""
-        finding, played = self._finding(), len(self.audit.games)
-        if self.worst.rebuilt == played:
-            return ()
-        said = (
-            f"In {count(self.worst.nearer)} of {count(played)} games{self._share(self.worst.nearer)} the guess is "
-            "nearer to the secret than any guess made without the model"
-        )
-        if finding.luck is None:
-            return (f"{said}.",)
-        sentence = f"{said}; {by_luck(finding.luck.nearer_by_luck)}."
-        if self.worst.grade is not Grade.BETTER_THAN_CHANCE:
-            return (sentence,)
-        if finding.luck.blind_tables is not None:
-            return sentence, f"{percent(finding.luck.farther)} of blind tables are farther from the rows."
-        farther = f"{percent(finding.luck.farther)} of other secrets are farther from a guess than its own"
-        return sentence, f"{farther}; by chance half of them are."
-
-    def _membership(self) -> tuple[str, ...]:
-        if self.audit.membership is None:
-            return ()
-        share, positives = self.audit.membership.share, self.audit.membership.true_positives
-        return (
-            "Was this person in it? Of a person who was and one who was not, the right one is named in "
-            f"{percent(share.value)} of pairs (95{SIGN} interval {interval(share.low, share.high)}); guessing names it "
-            f"in 50{SIGN}. At a false-positive rate of 1{SIGN}, {percent(positives.value)} of people "
-            f"({interval(positives.low, positives.high)}) are recognised.",
-        )
-
-    def _named(self) -> str:
-        won, played, chance = self.worst.rebuilt, len(self.audit.games), self.audit.chance or 0.0
-        return (
-            f"In {count(won)} of {count(played)} games{self._share(won)} the right candidate is named; guessing names "
-            f"it in {100 * chance:.3g}{SIGN}."
-        )
-
-    def _share(self, won: int) -> str:
-        share = percent(won / len(self.audit.games))
-        if self.audit.complete:
-            return f" ({share})"
-        return f" ({share}; 95{SIGN} interval {interval(*self.audit.interval(won))})"
-
-    def _finding(self) -> Finding:
-        return self.audit.finding(self.worst.name)
-
-    def _what(self) -> str:
-        return "this model" if self.audit.kind == "this model" else "models trained this way"
-
-    def _where(self) -> str:
-        """Whether the model at its optimum is meant, not as released."""
-        return " at its optimum" if self.worst.name == "as converged" else ""
-
-    def _records(self) -> str:
-        return "rows" if self.audit.kind == "this model" else "records"
-
-    def _nothing(self) -> str:
-        return "no more than guesses and luck do" if self.worst.rebuilt else "no record"
-
-    def _attacks(self) -> str:
-        one = self.audit.kind == "this model" or len(self.lines) == 1
-        return "one attack" if one else f"{len(self.lines)} attacks"
-
-    def _tried(self) -> str:
-        return "This attack" if self._attacks() == "one attack" else f"The best of {self._attacks()}"
-
-
-def by_luck(share: float) -> str:
-    """What chance gives, as a clause."""
-    return f"luck alone gives at most about {percent(share)}" if share else "luck alone gives about none"
-
-
-def _under(ceiling: Ceiling, privacy: Privacy | None) -> str:
-    blind = "at most " if ceiling.blind_at_most else ""
-    proof = "certified" if ceiling.certified else "not certified"
-    said = "" if privacy is None else f" In any game: {privacy.sentence}."
-    return (
-        f"Whatever the attack, it succeeds in at most {at_most(ceiling.upper)} of games ({proof}), where a blind guess "
-        f"succeeds in {blind}{percent(ceiling.baseline)}.{said}"
-    )
-
-
-def _of(won: int, played: int) -> str:
-    """5 of 178; All 178; None of 178."""
-    return f"All {count(played)}" if won == played else f"{count(won) if won else 'None'} of {count(played)}"

@@ -10,8 +10,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from lostwax.audits.conclusion import most_advantage
+from lostwax.audits.words import Shows, leak, people, residual
 from lostwax.grades import Grade
-from lostwax.numerals import SIGN, at_most, count, percent
+from lostwax.numerals import count
 
 if TYPE_CHECKING:
     from lostwax.audits.audit import Audit
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 # of what guessing leaves to win, in this game and with two candidates: more asks for more noise
 LOW = 0.25  # two candidates are told apart in 62.5 % of games: about epsilon 1 at delta = 1e-5
 HIGH = 0.5  # more speaks against a release
-PREDICTIONS = ("Outputs(", "Logits(")  # accesses that show what the model answers, not the model
 
 
 class Suggestion(StrEnum):
@@ -58,10 +58,10 @@ def decide(audit: Audit, breaches: Sequence[str] | None = None) -> Decision:
     return Decision(
         suggestion,
         _reason(audit, suggestion, kept),
-        _people(audit),
+        people(audit),
         tuple(_supports(audit, kept)),
         tuple(_opposes(audit, breaches or ())),
-        _residual(audit),
+        residual(audit),
         policy,
     )
 
@@ -97,16 +97,9 @@ def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
             "The model reveals something about single records, and was audited only in part. Complete the audit before "
             "you decide."
         )
-    leak = {
-        Grade.EXACT: f"whoever {_sees(audit)} can rebuild training records.",
-        Grade.RECOGNISABLE: f"whoever {_sees(audit)} can recognise training records.",
-        Grade.BETTER_THAN_CHANCE: "the model reveals something about single records. Reduce that first, and audit "
-        "again.",
-    }
-    if audit.conclusion.by_target:
-        leak[grade] = f"whoever {_sees(audit)} can read the target of training records."
     if grade.leaks:
-        return f"The policy is kept, but {leak[grade]}" if kept else leak[grade][:1].upper() + leak[grade][1:]
+        words = leak(audit)
+        return f"The policy is kept, but {words}" if kept else words[:1].upper() + words[1:]
     if kept:
         proof = "" if grade is Grade.LIMITED else " This is not a proof that the records are safe."
         return f"No leak was found and the policy is kept.{proof}"
@@ -128,118 +121,45 @@ def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
     )
 
 
-def _sees(audit: Audit) -> str:
-    """What the attacker of this audit gets to see."""
-    access = str(audit.provenance.get("access", "Weights()"))
-    if access.startswith(PREDICTIONS):
-        return "sees the predictions"
-    return "gets the model" if access == "Weights()" else "gets the layers that are given out"
-
-
-def _people(audit: Audit) -> str:
-    """What it means for the people whose records were used."""
-    grade, line = audit.grade, audit.conclusion.line
-    if audit.conclusion.by_target:
-        whose = "any person’s target" if line.targets == len(audit.games) else "the target of some people"
-        return (
-            f"The attacker of this audit can read {whose} from the model, the very value that it was made to predict. "
-            "It is like publishing that column."
-        )
-    if grade is Grade.EXACT:
-        share = line.rebuilt / len(audit.games)
-        whose = "any person’s record" if share == 1 else f"the records of {'most' if share >= 0.5 else 'some'} people"
-        what = "the data" if share == 1 else "these records"
-        where = "predictions" if _sees(audit) == "sees the predictions" else "model"
-        return f"The attacker of this audit can read {whose} from the {where}: it is like publishing {what}."
-    if grade is Grade.LIMITED:
-        limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)
-        return f"Whatever the attack, a person’s record is found in at most {limit} of cases: a limit, not zero risk."
-    if grade is Grade.RECOGNISABLE and (audit.chance is not None or audit.conclusion.by_membership):
-        return "An attacker with a list of possible records finds out which of them was used, and so who took part."
-    return {
-        Grade.RECOGNISABLE: "An attacker gets a likeness of a person’s record: not every value, but enough to tell it "
-        "from others.",
-        Grade.BETTER_THAN_CHANCE: "An attacker learns something about a person, too little here to rebuild a record. "
-        "Stronger attacks may learn more.",
-        Grade.UNDECIDED: "Nothing is known: neither that the people in the data are protected, nor that they are not.",
-        Grade.NOT_FOUND: "The attacks that were run learn no more about a person than guessing does. Other attacks "
-        "may: people are not proven to be safe.",
-    }[grade]
-
-
 def _supports(audit: Audit, kept: bool | None) -> Iterator[str]:
     """Evidence for a release."""
-    found = audit.conclusion
+    grade = audit.grade
     if kept:
         yield "All limits of the policy are kept."
     if _is_limited(audit):
-        yield found.sentences[-1]
-    if found.grade.leaks:
-        yield from _none_won(audit)
-    elif found.grade is not Grade.UNDECIDED:
-        yield from _evidence(audit)
+        yield from _that_shows(audit, Shows.CEILING)
+    if grade.leaks and _that_shows(audit, Shows.MEASURED):
+        yield from _that_shows(audit, Shows.NONE_WON)
+    if not grade.leaks and grade is not Grade.UNDECIDED:
+        yield from _that_shows(audit, Shows.MEASURED, Shows.NONE_WON)
         if audit.complete:
             yield "Every record of the model was tried."
 
 
 def _opposes(audit: Audit, breaches: Sequence[str]) -> Iterator[str]:
     """Evidence against a release."""
-    found = audit.conclusion
+    grade = audit.grade
     yield from (f"Policy: {breach}" for breach in breaches)
-    yield from found.open
-    if found.grade.leaks:
-        yield from (one for one in _evidence(audit) if one not in _none_won(audit))
-    if audit.ceiling is not None and not _is_limited(audit):
-        yield found.sentences[-1]
-    if not found.grade.leaks and found.grade is not Grade.LIMITED:
-        yield found.sentences[-1 if audit.ceiling is None else -2]  # not a proof
-    if audit.ceiling is None and not found.grade.leaks:
-        yield "There is no noise in training with a proven limit, so nothing bounds attacks that were not run."
-    if not found.grade.leaks and len(audit.games) < audit.population:
-        yield f"{count(len(audit.games))} of {count(audit.population)} records were tried, not all."
-    if not found.grade.leaks and audit.kind == "this procedure":
-        yield "Models trained for the audit were attacked, not the model to be released."
+    yield from audit.conclusion.open
+    if grade.leaks:
+        yield from _that_shows(audit, Shows.MEASURED) or _that_shows(audit, Shows.NONE_WON)
+    if not _is_limited(audit):
+        yield from _that_shows(audit, Shows.CEILING)
+    if not grade.leaks:
+        yield from _that_shows(audit, Shows.NO_PROOF)
+        if audit.ceiling is None:
+            yield "There is no noise in training with a proven limit, so nothing bounds attacks that were not run."
+        if len(audit.games) < audit.population:
+            yield f"{count(len(audit.games))} of {count(audit.population)} records were tried, not all."
+        if audit.kind == "this procedure":
+            yield "Models trained for the audit were attacked, not the model to be released."
 
 
-def _evidence(audit: Audit) -> tuple[str, ...]:
-    """The sentences with the numbers of the attacks, without those on the ceiling and on proof."""
-    found = audit.conclusion
-    after = (audit.ceiling is not None) + (not found.grade.leaks and found.grade is not Grade.LIMITED)
-    return found.sentences[: len(found.sentences) - after]
-
-
-def _none_won(audit: Audit) -> tuple[str, ...]:
-    """Sentences that no game was won, in an audit that finds a leak by another measure."""
-    line, evidence = audit.conclusion.line, _evidence(audit)
-    rebuilt = evidence[:1] if audit.chance is None and line.rebuilt == 0 else ()
-    nearer = tuple(one for one in evidence if line.nearer == 0 and one.startswith("In 0 of "))
-    found = (*rebuilt, *nearer)
-    return found if len(found) < len(evidence) else ()
+def _that_shows(audit: Audit, *wanted: Shows) -> tuple[str, ...]:
+    """The sentences of the conclusion that are such evidence."""
+    return tuple(evidence.text for evidence in audit.conclusion.evidence if evidence.shows in wanted)
 
 
 def _is_limited(audit: Audit) -> bool:
     """Does a ceiling, certified or not, leave attacks less than half of what guessing leaves to win?"""
     return most_advantage(audit) <= HIGH
-
-
-def _residual(audit: Audit) -> str:
-    """The risk that remains whatever is decided on this evidence."""
-    grade = audit.grade
-    if grade is Grade.UNDECIDED:
-        return "Unknown, because this audit is undecided."
-    if grade.leaks:
-        return (
-            "Released as it is, the model gives the attacker at least what was measured here; stronger attacks may get "
-            "more. After a change, audit again: this report says nothing about the changed model."
-        )
-    if grade is Grade.LIMITED and audit.ceiling is not None:
-        blind = f"{'at most ' if audit.ceiling.blind_at_most else ''}{percent(audit.ceiling.baseline)}"
-        return (
-            f"In the long run any attack may still succeed in up to {at_most(audit.ceiling.upper)} of cases, where "
-            f"guessing succeeds in {blind}."
-        )
-    won, words = audit.conclusion.line.rebuilt, "Attacks that were not run, or are not known today, may succeed"
-    if audit.complete:
-        return f"{words}."
-    high = percent(audit.interval(won)[1])
-    return f"{words}; and with 95{SIGN} confidence the attacks that were run succeed for up to {high} of records."

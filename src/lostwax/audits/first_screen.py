@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from lostwax.audits.conclusion import Line, by_luck
+from lostwax.audits.conclusion import Line
 from lostwax.audits.decision import decide
+from lostwax.audits.words import by_luck
 from lostwax.cards import card
 from lostwax.metrics.estimate import median_interval
 from lostwax.numerals import SIGN, at_most, count, interval, number, percent, round_up

@@ -19,7 +19,7 @@ from lostwax.audits.checks import check_rows_differ, few_rows
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Fitted, Guess, Hints, Kept, Records, Table, TableCells
+from lostwax.games import Adversary, Cells, Fitted, Guess, Hints, Kept, Records, Table
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import blocks, gap
 from lostwax.progress import progress
@@ -56,6 +56,7 @@ def audit_fitted(fitted: Fitted, settings: Settings, shape: tuple[int, ...] | No
         lines,
         subject=fitted.name,
         kind="this model",
+        adversary=Adversary.insider(len(rows), "row"),
         threat="the adversary knows every row but one",
         attack=ClosedForm.__name__,
         numbers=chosen,
@@ -145,7 +146,7 @@ class _Line:
         """What is known of each cell: sums hold to rounding, so that what they give is certain."""
         x = self.guess.records.x[:, 0]
         kept = torch.full(x.shape, int(Kept.EXACT), dtype=torch.uint8)
-        cells = TableCells(x, kept if self.guess.kept is None else self.guess.kept[:, 0])
+        cells = Cells(x.numpy(), (kept if self.guess.kept is None else self.guess.kept[:, 0]).numpy())
         certified = cells if self.fitted.sums else None
         return CellsKept.of(cells, certified, self.fitted.table.x[self.rows], self.fitted.table.x)
 

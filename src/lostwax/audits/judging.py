@@ -19,7 +19,8 @@ from lostwax.audits.cells import TargetRead
 from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapped, some_records
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring, targets_right
-from lostwax.games import Guess, Hints, Records
+from lostwax.games import Guess, Hints, Noted, Records
+from lostwax.games.facts import attack_name
 from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
 from lostwax.metrics import NearestKnown, Null
 from lostwax.seeds import generator
@@ -41,18 +42,12 @@ class Answer(NamedTuple):
     neurons: NeuronShares | None = None
     untrained: Guess | None = None  # its answer to Gaussian weights, where the judge asks for that null
     swapped: Guess | None = None  # its answer to other games' releases, where more is given than a class
-    notes: tuple[str, ...] = ()  # what the prepared attack says about itself
+    notes: tuple[Noted, ...] = ()  # what the prepared attack says about itself
 
     @property
     def name(self) -> str:
         """What the attack is called."""
         return attack_name(self.attack)
-
-
-def attack_name(attack: object) -> str:
-    """Its type, and in brackets that of the attack inside."""
-    inside = getattr(attack, "attack", None)
-    return type(attack).__name__ + (f"({attack_name(inside)})" if inside is not None else "")
 
 
 def check_shape(judge: Judge, answer: Answer, secrets: Records) -> None:

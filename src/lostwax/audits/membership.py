@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from lostwax.attacks import CalibratedLosses
-from lostwax.audits.clock import Clock, TimeUp, in_words
+from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import Cohort, Knowledge, Records, Release
 from lostwax.games.judges import distinct_games
 from lostwax.learning.candidates import distinct, side_by_side
@@ -73,15 +72,6 @@ class MembershipFinding:
             f"{share} of pairs right, {positives} of people recognised at a false-positive rate of 1 %; "
             f"{len(self.above):,} people, {self.models} reference models"
         )
-
-    def plain(self) -> dict[str, Any]:
-        """For audit.json."""
-        return {"models": self.models, "pairs_right": self.pairs_right.tolist(), "above": self.above.tolist()}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> MembershipFinding:
-        """From audit.json."""
-        return cls(plain["models"], *(np.array(plain[name], dtype=np.float64) for name in ("pairs_right", "above")))
 
     def _estimate(self, shares: NDArray[np.float64]) -> Estimate:
         v = len(shares)

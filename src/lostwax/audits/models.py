@@ -15,22 +15,23 @@ from torch import nn
 
 from lostwax.adapters import sklearn, statsmodels
 from lostwax.adapters import torch as torch_linear
+from lostwax.adapters.checkpoint import unwrapped
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
 from lostwax.adapters.net_contents import released_state
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
 from lostwax.adapters.slips import check_data
-from lostwax.adapters.wrappers import unwrapped
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
-from lostwax.audits.clock import Clock, in_words
 from lostwax.audits.fitted import LARGE, SAMPLED_GAMES
 from lostwax.audits.play import Settings
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import audit_table
 from lostwax.audits.whole_tables import audit_whole_table
-from lostwax.games import Access, Fitted, Records, ReleasedTable
+from lostwax.clock import Clock, in_words
+from lostwax.games import Access, Fitted, Note, Records, ReleasedTable
 from lostwax.games.facts import trainer_facts
+from lostwax.games.notes import as_notes
 from lostwax.grades import Grade
 from lostwax.progress import progress
 from lostwax.trainers.descent import as_descent
@@ -78,7 +79,7 @@ def audit_model(
     trainer = trainer if own else as_descent(trainer)
     check_tokens(model, data)
     table = torch_linear.read_table(data, torch_linear.taken_by(model) if own else trainer.computes_in(model))
-    trainer, (table,) = as_targets(trainer, table)
+    trainer, (table,) = as_targets(trainer, model, table)
     check_games(settings.games, len(table), "the records of the training set")
     attack = options["attack"]
     if isinstance(attack, list | tuple) and not hasattr(attack, "prepare"):
@@ -99,8 +100,8 @@ def _beside_weights(net: nn.Module, table: Records, settings: Settings) -> Audit
         return None
     if not found.complete:
         raise ValueError(
-            f"audit: the net holds records or their sums beside its weights: {' '.join(found.notes)} Leave it out of "
-            "the release, or pass fewer records."
+            f"audit: the net holds records or their sums beside its weights: {' '.join(map(str, found.notes))} Leave "
+            "it out of the release, or pass fewer records."
         )
     rows = Records(table.x.flatten(1).double().cpu(), table.y.cpu())
     fitted = Fitted(
@@ -180,10 +181,10 @@ def worse_of(read: Audit, refitted: Audit, unread: tuple[str, ...]) -> Audit:
     """The audit of what was read of a model, or of its refits, which are about what was not, `unread`."""
     worse = refitted.grade.severity - read.grade.severity  # of two serious ones, what is read of this very model
     if not read.grade.leaks or worse > 0 or (worse == 0 and not read.grade.severe):
-        return replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
+        return replace(refitted, notes=(Note(f"What was read: {read.conclusion}"), *refitted.notes))
     answered = () if refitted.grade is Grade.UNDECIDED else unread  # refits that decide nothing answer nothing
     rest = tuple(one for one in read.unanswered if one not in answered)
-    notes = (*read.notes, *answered, f"Refitted: {refitted.conclusion}")
+    notes = (*read.notes, *as_notes((*answered, f"Refitted: {refitted.conclusion}")))
     return replace(read, notes=notes, unanswered=(*rest, *refitted.unanswered))
 
 
@@ -197,7 +198,7 @@ def _audit_rows(
         found = audit_table(release, settings._replace(games=tried), shape)
         if (time.perf_counter() - start) * min(MORE_ROWS, rows / tried) > clock.left:
             note = f"max_minutes is time for {tried:,} of {rows:,} rows, drawn by the seed. games={rows} attacks all."
-            return replace(found, notes=(*found.notes, note))
+            return replace(found, notes=(*found.notes, Note(note)))
         tried *= MORE_ROWS
     return audit_table(release, settings, shape)
 

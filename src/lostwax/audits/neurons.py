@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lostwax.access import Neuron, neurons
 from lostwax.attacks.mnemonist import Mnemonist, ToMean
 from lostwax.games import Attack, Guess, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.games.facts import attack_facts
 
 log = logging.getLogger(__name__)
 FEWEST = 3  # games, of which one is the best, one the median and one the worst
@@ -61,7 +62,7 @@ def neuron_shares(
     rows = neurons(knowledge.net)
     mnemonist = Mnemonist(masks=MASKS_A_ROW * max(1, len(rows)), erase=ToMean())
     few = len(release) < FEWEST
-    if few or not getattr(attack, "reads_weights", False) or mnemonist.objection(knowledge, len(release)) is not None:
+    if few or not attack_facts(attack).reads_weights or mnemonist.objection(knowledge, len(release)) is not None:
         return None
     errors = (guess.records.x.to(truth.x) - truth.x).double().square().flatten(1).mean(1)  # (m,)
     if not errors.isfinite().all():

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
 from lostwax.audits.audit import Audit, Finding
-from lostwax.audits.judging import Answer, Judging, attack_name
-from lostwax.games import Attack, Records
+from lostwax.audits.judging import Answer, Judging
+from lostwax.games import Attack, Noted, Records
+from lostwax.games.facts import attack_name
+from lostwax.games.notes import as_notes
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint, machine, versions
 
@@ -73,6 +75,7 @@ def filled(
     truth: Records | None = None,
     population: int | None = None,
     provenance: dict[str, Any],
+    notes: Iterable[Noted] = (),
     **more: Any,
 ) -> Audit:
     """The audit of games with these numbers (m,), the best line first; `more` are further fields of it.
@@ -97,5 +100,6 @@ def filled(
         oracle=list(baselines)[-1],
         oracle_percentiles=judging.oracle_percentiles(scored),
         provenance={"versions": versions(), "machine": machine(), "seed": seed, **provenance},
+        notes=as_notes(notes),
         **more,
     )

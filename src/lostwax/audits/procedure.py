@@ -31,16 +31,19 @@ from lostwax.audits.checks import (
     widened,
 )
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
-from lostwax.audits.clock import Clock, TimeUp
-from lostwax.audits.judging import Answer, Dealt, attack_name, needs_swapped, swapped_games
+from lostwax.audits.judging import Answer, Dealt, needs_swapped, swapped_games
 from lostwax.audits.membership import NOT_MEASURED, Asked, was_in_it
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Played, Settings, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
+from lostwax.clock import Clock, TimeUp
 from lostwax.defences import in_words, undefended
-from lostwax.games import Access, Attack, Cohort, Guess, Knowledge, Loss, Metric, Records, Release, Threat, Trainer
-from lostwax.games.facts import access_facts, trainer_facts
+from lostwax.games import Access, Attack, Cohort, Knowledge, Loss, Metric, Records, Release, Threat, Trainer
+from lostwax.games.facts import Adversary, access_facts, attack_name, states_facts, threat_facts, trainer_facts
 from lostwax.games.judges import judge_of
+from lostwax.games.notes import as_notes
+from lostwax.games.nouns import with_records
+from lostwax.games.running import prepared, refusal
 from lostwax.inits import StartsFrom, trainable
 from lostwax.learning.costs import Rate
 from lostwax.progress import progress
@@ -76,7 +79,7 @@ def audit_procedure(
     `max_minutes`. Of several that are named, each has a line, named by its settings where their types are the same.
     All that can be refused is refused before an attack is prepared, which may take hours.
     """
-    trainer, threat, prior, secrets = _with_targets(trainer, threat, prior, secrets)
+    trainer, threat, prior, secrets = _with_targets(trainer, net, threat, prior, secrets)
     automatic, minutes = not attacks and entrants is None, settings.max_minutes
     if automatic and minutes is None and trainer_facts(trainer, net, 1).one_by_one:
         minutes = MINUTES
@@ -84,8 +87,8 @@ def audit_procedure(
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
     attacks = tuple(answering(one, knowledge) for one in attacks)
     for one in attacks:
-        if (objection := one.objection(knowledge)) is not None:
-            raise ValueError(f"audit: {objection}")
+        if (sentence := refusal(one, knowledge)) is not None:
+            raise ValueError(f"audit: {sentence}")
     trainer, order = _where_it_tells(trainer, net, threat, prior, clock)
     trainer, randomness = settled(trainer, net, threat, prior, clock) if automatic else (trainer, ())
     knowledge = replace(knowledge, trainer=trainer)
@@ -121,7 +124,11 @@ def audit_procedure(
         privacy = privacy_of(mechanism)
     check_under(ceiling, findings, secrets=each)
     check_membership_under(privacy, asked.membership)
-    said = [f"{line.answer.name}: {note}" for line in lines for note in (*_certified(line.finding), *line.answer.notes)]
+    said = [
+        replace(note, text=f"{line.answer.name}: {note}")
+        for line in lines
+        for note in as_notes((*_certified(line.finding), *line.answer.notes))
+    ]
     if len(attacks) == 1:
         lines = [lines[0]._replace(finding=replace(findings[0], name="as released"))]
     known_of = f"{len(cohort.shared)} of {cohort.records}"
@@ -131,6 +138,7 @@ def audit_procedure(
         lines,
         subject=f"{type(net).__name__} trained by {in_words(trainer)}",
         kind="this procedure",
+        adversary=Adversary.of(knowledge.access, len(cohort.shared), cohort.records),
         threat=f"{type(threat).__name__} adversary, knows {known_of} records{given.in_words(hints)}",
         attack=f"{name} through {type(knowledge.access).__name__}",
         numbers=cohort.index,
@@ -179,7 +187,7 @@ class _DealtGames(NamedTuple):
         """By the seed; what cannot be audited is refused."""
         trainer, threat, prior, seed = knowledge.trainer, knowledge.threat, knowledge.prior, victims_seed(settings.seed)
         check_alike(secrets, prior)
-        check_numbers(trainer, secrets, knowledge.facts)
+        check_numbers(secrets, knowledge.facts)
         games = settings.games
         if games is None:
             games = len(secrets) // threat.deal(secrets, 1, seed=seed).secrets
@@ -188,7 +196,7 @@ class _DealtGames(NamedTuple):
         if anew:
             cohort = _drawn_anew(threat, cohort, secrets, seed=seed)
         hints = threat.hints(cohort, secrets, seed=seed)
-        if hasattr(threat, "facts"):
+        if states_facts(threat):
             check_stated(knowledge.facts, cohort, hints, type(threat).__name__)
         known, unknown = cohort.shared, given.unknown(hints)
         check_trainable(knowledge.net, trainer, threat, prior, secrets, seed=seed)
@@ -221,22 +229,19 @@ def _drawn_anew(threat: Threat, cohort: Cohort, pool: Records, *, seed: int) -> 
 
 
 def _with_targets(
-    trainer: Trainer, threat: Threat, prior: Records, secrets: Records
+    trainer: Trainer, net: nn.Module, threat: Threat, prior: Records, secrets: Records
 ) -> tuple[Trainer, Threat, Records, Records]:
     """Several whole numbers per record as labels become numbers, in the known records too."""
-    known = getattr(threat, "known", None)
-    if not isinstance(known, Records) or not is_dataclass(threat) or isinstance(threat, type):
-        trainer, (prior, secrets) = as_targets(trainer, prior, secrets)
-        return trainer, threat, prior, secrets
-    trainer, (prior, secrets, ours) = as_targets(trainer, prior, secrets, known)
-    return trainer, threat if ours is known else replace(threat, known=ours), prior, secrets
+    known = threat_facts(threat).known
+    trainer, (prior, secrets, *ours) = as_targets(trainer, net, prior, secrets, *([] if known is None else [known]))
+    return trainer, with_records(threat, lambda records: ours[0] if records is known else records), prior, secrets
 
 
 def _where_it_tells(
     trainer: Trainer, net: nn.Module, threat: Threat, prior: Records, clock: Clock
 ) -> tuple[Trainer, tuple[str, ...]]:
     """The trainer with the secret at a place where it changes the model, if it can choose; and a note if it did."""
-    found = _measured(getattr(trainer, "where_it_tells", None), net, threat, prior, clock)
+    found = _measured(trainer_facts(trainer, net, 1).where_it_tells, net, threat, prior, clock)
     if found is None or found is trainer:
         return trainer, ()
     return found, (
@@ -267,7 +272,7 @@ def settled(
     trainer: Trainer, net: nn.Module, threat: Threat, prior: Records, clock: Clock
 ) -> tuple[Trainer, tuple[str, ...]]:
     """The trainer with what is measured of its randomness, where it can be, and a note about that."""
-    found = _measured(getattr(trainer, "settled", None), net, threat, prior, clock)
+    found = _measured(trainer_facts(trainer, net, 1).settled, net, threat, prior, clock)
     if found is None:
         return trainer, ()
     facts = trainer_facts(found, net, 1)
@@ -305,16 +310,10 @@ class _Trained:
     def answer(self, attack: Attack) -> Answer:
         """All games, by this attack."""
         secrets, hints = self.judging.secrets, self.judging.hints
-        reconstruct = attack.prepare(self.knowledge, seed=self.seed)
-        if not callable(reconstruct):
-            got = f"{attack_name(attack)}.prepare returned {type(reconstruct).__name__}"
-            raise TypeError(f"audit: {got}. It must return a function of (release, hints).")
+        reconstruct = prepared(attack, self.knowledge, seed=self.seed)
         start = time.perf_counter()
         guess = reconstruct(self.release, hints)
         seconds = time.perf_counter() - start
-        if not isinstance(guess, Guess):
-            got = f"the function that {attack_name(attack)}.prepare returned gave {type(guess).__name__}"
-            raise TypeError(f"audit: {got}. It must return lw.games.Guess(lw.Records(x, y), confidence).")
         untrained = None if self.untrained is None else reconstruct(self.untrained, hints)
         swapped = None
         if hints is not None and needs_swapped(hints):
@@ -324,7 +323,7 @@ class _Trained:
         limit, played = min(SECONDS, OF_TIME_LEFT * self.clock.left), (self.knowledge, self.release, guess)
         with progress("neurons that hold the records"):
             held = neuron_shares(attack, reconstruct, *played, secrets, hints, seed=self.seed, seconds=limit)
-        return Answer(attack, guess, seconds, held, untrained, swapped, tuple(getattr(reconstruct, "notes", ())))
+        return Answer(attack, guess, seconds, held, untrained, swapped, reconstruct.notes)
 
 
 def _provenance(knowledge: Knowledge, cohort: Cohort, secrets: Records, lines: Sequence[Played]) -> dict[str, Any]:
@@ -422,7 +421,7 @@ def _stored_records(knowledge: Knowledge, cohort: Cohort, release: Release) -> t
         records = torch.cat([cohort.shared.inputs, cohort.own.inputs[victim]])
         labels = torch.cat([cohort.shared.y, cohort.own.y[victim]])
         said.append((*scan_net(release[victim], records).notes, *labels_in_net(release[victim], labels)))
-    return tuple(note for note in said[0] if all(note in notes for notes in said))
+    return tuple(str(note) for note in said[0] if all(note in notes for notes in said))
 
 
 def _not_learnt(knowledge: Knowledge, cohort: Cohort, release: Release, seed: int) -> tuple[str, ...]:
@@ -434,7 +433,7 @@ def _not_learnt(knowledge: Knowledge, cohort: Cohort, release: Release, seed: in
     finite = {name: value.flatten(1).isfinite().all(1) for name, value in release.params.items()}  # (m,) each
     broken = int((~torch.stack(list(finite.values())).all(0)).sum())
     trainer, seed = undefended(knowledge.trainer), victims_seed(seed)
-    loss: Loss | None = getattr(trainer, "loss", None)
+    loss = knowledge.facts.trainer.loss
     if broken and loss is None:
         where = ", ".join([name for name, each in finite.items() if not each.all()][:NAMED])
         return (f"{broken} of {len(release)} victims hold NaN or infinite numbers in {where}, and show nothing.",)

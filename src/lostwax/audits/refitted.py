@@ -34,10 +34,10 @@ from lostwax.attacks import CalibratedLosses, KernelRidge
 from lostwax.attacks.membership import LikeliestRefit
 from lostwax.audits.attributes import Inferred, Rows, infer
 from lostwax.audits.audit import Audit
-from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.conclusion import LEVEL
 from lostwax.audits.play import Settings
 from lostwax.audits.procedure import audit_procedure
+from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import (
     Access,
     Attack,
@@ -54,6 +54,7 @@ from lostwax.games import (
 from lostwax.games.facts import access_facts
 from lostwax.games.informed import line_up
 from lostwax.games.judges import OneToOne
+from lostwax.games.notes import Note, Topic, as_notes
 from lostwax.progress import counted, progress
 from lostwax.seeds import generator
 
@@ -166,7 +167,12 @@ def audit_refitted(
     return replace(
         shown,
         subject=f"{game.name}, refitted",
-        notes=(*reasons, *game.notes(split, repeats), *others, *labels, *map(str, inferred), *skipped, *shown.notes),
+        notes=(
+            *as_notes((*reasons, *game.notes(split, repeats), *others, *labels)),
+            *(column.note() for column in inferred),
+            *skipped,
+            *shown.notes,
+        ),
         unanswered=(*shown.unanswered, *failed),
     )
 
@@ -314,10 +320,10 @@ class _Game(NamedTuple):
 
     def attributes(
         self, rows: Rows, access: Access, repeats: int, clock: Clock, seed: int
-    ) -> tuple[tuple[Inferred, ...], tuple[str, ...]]:
+    ) -> tuple[tuple[Inferred, ...], tuple[Note, ...]]:
         """Which value a secret has in each column of categories, and which were not tried for want of time."""
         found: list[Inferred] = []
-        skipped: list[str] = []
+        skipped: list[Note] = []
         columns = list(rows.guessable())
         for column in counted(columns, "attribute inference: columns", len(columns)):
             fits = rows.fits(column, repeats)
@@ -330,7 +336,8 @@ class _Game(NamedTuple):
                 found.append(clock.run(work))
             except TimeUp:
                 name = rows.columns.listed([column])
-                skipped.append(f"Attribute inference of {name} was not tried: it takes {in_words(seconds)}.")
+                text = f"Attribute inference of {name} was not tried: it takes {in_words(seconds)}."
+                skipped.append(Note(text, Topic.ATTRIBUTE, name))
         return tuple(found), tuple(skipped)
 
     def notes(self, split: Split, repeats: int) -> tuple[str, ...]:

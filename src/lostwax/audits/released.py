@@ -16,19 +16,20 @@ from lostwax.attacks import Ensemble, KernelRidge, Newton, Secant
 from lostwax.audits import given
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
-from lostwax.audits.choice import available_bytes, in_bytes, predicted
-from lostwax.audits.clock import Clock, TimeUp, in_words
+from lostwax.audits.choice import available_bytes, in_bytes
 from lostwax.audits.conclusion import FEW
 from lostwax.audits.judging import Answer, Dealt, LeaveOneOut
 from lostwax.audits.membership import NOT_MEASURED, SHARE, Asked, was_in_it
 from lostwax.audits.play import Settings, filled, play
 from lostwax.audits.procedure import MINUTES, trained_victims, victims_seed
-from lostwax.audits.retrained import Retrained, in_order, known_draws, retrained
+from lostwax.audits.retrained import Retrained, known_draws, retrained
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Attack, Cohort, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
-from lostwax.games.facts import trainer_facts
+from lostwax.clock import Clock, TimeUp, in_words
+from lostwax.games import Adversary, Attack, Cohort, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
+from lostwax.games.facts import attack_facts, trainer_facts
 from lostwax.games.judges import OneToOne
-from lostwax.learning.costs import Rate
+from lostwax.games.running import prepared, refusal
+from lostwax.learning.costs import Rate, predicted
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
@@ -97,10 +98,10 @@ def audit_released(
         one = _without(at_start, table, trainer, rows[0])
         attack, skipped = _chosen(one, again.rate, clock.left, ENOUGH if games is None else len(rows), limited)
     asked = _was_in_it(at_start, table, trainer, again.rate, clock, seed) if automatic else Asked()
-    among = CANDIDATES if getattr(attack, "names_candidates", False) else None
+    among = CANDIDATES if attack_facts(attack).names_candidates else None
     one = _without(at_start, table, trainer, rows[0], among)
-    if (objection := attack.objection(one)) is not None:
-        raise ValueError(f"audit: {objection}")
+    if (sentence := refusal(attack, one)) is not None:
+        raise ValueError(f"audit: {sentence}")
     cost = predicted(attack, one, 1, again.rate)
     if as_time_allows:
         rows = Table(table).draw(min(_affordable(cost.seconds, clock.left), len(table)), seed)
@@ -120,6 +121,7 @@ def audit_released(
         [line],
         subject=f"{type(net).__name__} with these weights, trained by {type(trainer).__name__}",
         kind="this model",
+        adversary=Adversary.insider(len(table)),
         threat="the adversary knows every record but one" + (f", and {among} candidates for it" if among else ""),
         attack=line.answer.name,
         numbers=game.rows,
@@ -188,10 +190,10 @@ def _chosen(
     """
     fewer = min(len(knowledge.prior), max(FEWEST_SHADOWS, int(seconds / max(rate.training, 1e-9) / games)))
     forms = (Secant(), Ensemble(members=100, rounds=4, restarts=0), KernelRidge(), KernelRidge(shadows=fewer))
-    objections = [(form, form.objection(knowledge)) for form in forms]
-    able = [form for form, objection in objections if objection is None]
+    refusals = [(form, refusal(form, knowledge)) for form in forms]
+    able = [form for form, sentence in refusals if sentence is None]
     if not able:
-        raise ValueError(f"audit: no attack is applicable. {' '.join(str(objection) for _, objection in objections)}")
+        raise ValueError(f"audit: no attack is applicable. {' '.join(str(sentence) for _, sentence in refusals)}")
     costs = [predicted(form, knowledge, 1, rate) for form in able]
     free = available_bytes(knowledge.prior.x.device)
     fits = [cost.bytes <= free for cost in costs]
@@ -303,7 +305,7 @@ class _Released:
         if self.hints is not None:  # each game draws its own
             hints, among = self.hints[game : game + 1], CANDIDATES
             seed = int(generator(seed, "candidates", int(row)).integers(2**62))
-        reconstruct = attack.prepare(_without(self.net, self.table, self.trainer, row, among), seed=seed)
+        reconstruct = prepared(attack, _without(self.net, self.table, self.trainer, row, among), seed=seed)
         guess = reconstruct(self.retrained.released, hints)
         by_chance = hints is not None and self.retrained.private is not None  # another draw names half of them
         if self.retrained.miss == 0 or by_chance or self._rebuilt(guess, row):
@@ -329,7 +331,8 @@ def _line_up(table: Records, rows: Tensor, among: int, seed: int) -> Hints | Non
 def _without(net: nn.Module, table: Records, trainer: Trainer, row: Tensor, candidates: int | None = None) -> Knowledge:
     """What the adversary of one game knows: in a known order of records, also where the missing one stands."""
     threat, ours = replace(Table(table).without(int(row)), candidates=candidates), trainer
-    if in_order(trainer) and is_dataclass(trainer) and not isinstance(trainer, type):
+    ordered = trainer_facts(trainer, net, len(table)).ordered
+    if ordered and is_dataclass(trainer) and not isinstance(trainer, type):
         ours = replace(trainer, place=int(row))
     return Knowledge(net, ours, threat, Weights(), widened(threat.known, table).prior)
 

@@ -17,7 +17,7 @@ from lostwax.games.facts import trainer_facts
 from lostwax.inits import FromNet, Params, StartsFrom, start_of, trainable
 from lostwax.learning.costs import Rate
 from lostwax.progress import progress
-from lostwax.trainers.dropout import drops
+from lostwax.trainers.stacked import drops
 
 MISS = 0.02  # how far from the release retraining may end, over how far one record moves the weights
 APART = 1.5  # the same with private draws, over how far retrainings end from each other
@@ -48,7 +48,7 @@ class Retrained(NamedTuple):
 
 def known_draws(trainer: Trainer, net: nn.Module, table: Records) -> tuple[Trainer, tuple[str, ...]]:
     """The trainer, with a seed where it needs none, and what is private in it; a private start is refused."""
-    measure = getattr(trainer, "settled", None)
+    measure = trainer_facts(trainer, net, len(table)).settled
     found: Trainer = trainer if measure is None else measure(net, _replaced(table, torch.arange(1), ordered=True))
     facts = trainer_facts(found, net, len(table))
     if facts.private_start:
@@ -57,7 +57,7 @@ def known_draws(trainer: Trainer, net: nn.Module, table: Records) -> tuple[Train
             "Name the start, init=lw.inits.Given(state), or audit this way of training."
         )
     if not facts.deterministic:
-        seeded = hasattr(trainer, "order_seed") and not drops(net)
+        seeded = facts.private_order and not drops(net)
         worse = f"{type(trainer).__name__}(..., order_seed=...)" if seeded else "OwnTraining(train, seed=...)"
         return found, (
             "Training draws private random numbers, and attacks average over them. If the adversary may know the seed, "
@@ -155,7 +155,7 @@ class _Runs(NamedTuple):
         cls, net: nn.Module, table: Records, trainer: Trainer, rows: Tensor, seconds: float, *, deterministic: bool
     ) -> _Runs:
         """As many as there is time for, within limits."""
-        ordered, begin = in_order(trainer), time.perf_counter()
+        ordered, begin = trainer_facts(trainer, net, len(table)).ordered, time.perf_counter()
         one = _replaced(table, rows[:1], ordered)[:1]
         with progress("retraining"):
             first = trainer(net, one, seed=0)
@@ -247,9 +247,3 @@ def _ends(models: Release) -> Tensor:
 def _flat(params: Mapping[str, Tensor]) -> Tensor:
     """All parameters of one model side by side."""
     return torch.cat([value.double().flatten().cpu() for value in params.values()])
-
-
-def in_order(trainer: Trainer) -> bool:
-    """Can the weights depend on the order of the records?"""
-    batches = getattr(trainer, "batches", None)
-    return batches is None or batches.size is not None

@@ -1,36 +1,264 @@
-"""An audit as JSON, and back: everything but the records themselves."""
+"""An audit as JSON, and back: everything but the records themselves.
+
+What is written of each value is what the schema names; what is read becomes what the types of the fields say.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lostwax.audits.cells import CellsKept, TargetRead
-from lostwax.audits.luck import Luck
-from lostwax.audits.membership import MOST_VICTIMS, MembershipFinding
-from lostwax.games import Guess, Records
-from lostwax.metrics import Null
+from lostwax.audits.cells import TargetRead
+from lostwax.audits.membership import MOST_VICTIMS
+from lostwax.games import Adversary, Guess, Note, Records, Sees
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from lostwax.audits.audit import Audit, Finding
-    from lostwax.audits.ceiling import Privacy
-    from lostwax.audits.neurons import NeuronShares
-    from lostwax.bounds import Ceiling
 
+FORMAT = "lostwax audit"
+SCHEMA = 4
+BEFORE = 3  # can be read as well: it has no grade and no luck
+EDITED = "The file was edited or damaged: run the audit again, or write the file anew with Audit.to_json."
 ROUNDING = 1e-9
+LOGS = ("log_lower", "log_upper", "log_baseline")  # of a ceiling
 
 Number = float | str  # JSON has no infinity: "inf", "-inf" and "nan" stand for themselves
+
+
+def to_plain(audit: Audit) -> dict[str, Any]:
+    """What `audit.json` holds; it keeps to the schema, or this is a bug."""
+    values = {
+        **_parts(audit),
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "notes": [note.text if note == Note(note.text) else note for note in audit.notes],  # a remark is a string
+        "classes": [str(name) for name in audit.classes],
+        "columns": () if audit.columns_are_words else audit.columns,
+        "summary": audit.summary(),
+        "conclusion": _concluded(audit),
+        "findings": [_with_guess(finding) for finding in audit.findings],
+    }
+    plain: dict[str, Any] = _plain(values, _schema())
+    check(plain, "Audit.to_json")
+    return plain
+
+
+def _with_guess(finding: Finding) -> dict[str, Any]:
+    """Its parts, of guesses only how sure they are; a list per target."""
+    guess, target = finding.guess, finding.target
+    return {
+        **_parts(finding),
+        "confidence": guess.confidence.double().cpu()[:, 0].numpy(),
+        "certified": None if guess.certified is None else guess.certified.cpu()[:, 0].numpy(),
+        "target": None if target is None else {name: part.T for name, part in target._asdict().items()},
+    }
+
+
+def _concluded(audit: Audit) -> dict[str, Any]:
+    conclusion = audit.conclusion
+    return {
+        "grade": str(conclusion.grade),
+        "line": conclusion.line.name,
+        "headline": conclusion.headline,
+        "sentences": conclusion.sentences,
+        "open": conclusion.open,
+    }
+
+
+def _parts(value: Any) -> Mapping[str, Any]:
+    """The fields of a dataclass or a named tuple, by name; those of a mapping are its entries."""
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return value if isinstance(value, Mapping) else dict(value._asdict())
+
+
+def _plain(value: Any, schema: Mapping[str, Any]) -> Any:
+    """A value as the schema writes it: what it does not name is left out, and so is None where it need not be."""
+    schema = schema["anyOf"][-1] if "anyOf" in schema else schema  # the first is null, or a string
+    schema = _schema()["$defs"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    if value is None or isinstance(value, bool | int | str):
+        return str(value) if isinstance(value, str) else value  # of an enumeration its value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, np.ndarray):
+        return value.tolist() if np.isfinite(value).all() else [_plain(part, {}) for part in value.tolist()]
+    if "required" in schema:
+        parts, required = _parts(value), schema["required"]
+        names = [name for name in schema["properties"] if name in required or parts.get(name) is not None]
+        return {name: _plain(parts[name], schema["properties"][name]) for name in names}
+    if isinstance(value, Mapping):
+        return {_key(name): _plain(part, schema.get("additionalProperties", {})) for name, part in value.items()}
+    return [_plain(part, schema.get("items") or {}) for part in value]
+
+
+def _key(name: Any) -> str:
+    """Enumerations stand under their names."""
+    return name.name if isinstance(name, Enum) else f"{name:g}" if isinstance(name, float) else str(name)
+
+
+def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
+    """The audit, with records that have no numbers: (games, 0). `source` is named where it does not fit."""
+    check(plain, source)
+    try:
+        contradiction = next(contradictions(plain), None)
+        audit = None if contradiction else _audit(plain)
+        if audit is not None and plain["conclusion"] is not None:  # files of the schema before have none
+            contradiction = next(_contradicts_summary(audit, plain["summary"]), None)
+            follows = _concluded(audit)  # its sentences may be worded otherwise, by another version
+            # up to 0.2.0 the ceiling of the game alone limited a grade
+            names = ("line",) if audit.ceiling is not None and audit.privacy is None else ("grade", "line")
+            if any(plain["conclusion"][name] != follows[name] for name in names):
+                contradiction = contradiction or "the conclusion does not follow from the numbers"
+    except (OverflowError, KeyError) as error:
+        raise ValueError(f"{source}: a number or a name does not fit ({type(error).__name__}). {EDITED}") from None
+    if audit is None or contradiction is not None:
+        raise ValueError(f"{source}: {contradiction}. {EDITED}")
+    return audit
+
+
+def _audit(plain: Mapping[str, Any]) -> Audit:
+    from lostwax.audits.audit import Audit, Finding
+    from lostwax.audits.ceiling import Privacy
+    from lostwax.bounds import Ceiling
+
+    def finding(stored: Mapping[str, Any]) -> Finding:
+        certified, target = stored["certified"], stored.get("target")
+        guess = Guess(
+            records=_no_records(len(stored["rebuilt"]), 1),
+            confidence=torch.from_numpy(as_array(stored["confidence"]))[:, None],
+            certified=None if certified is None else torch.tensor(certified, dtype=torch.bool)[:, None],
+        )
+        columns = {} if target is None else {name: np.array(part, dtype=bool).T for name, part in target.items()}
+        parts = _values(Finding, {name: part for name, part in stored.items() if name != "target"})
+        return Finding(guess=guess, target=TargetRead(**columns) if columns else None, **parts)
+
+    notes = [note if isinstance(note, Mapping) else {"text": note} for note in plain["notes"]]
+    stored = {**plain, "notes": notes, "adversary": plain.get("adversary") or _parts(_adversary_in_words(plain))}
+    del stored["findings"]
+    return Audit(
+        truth=_no_records(len(plain["games"])),
+        findings=tuple(finding(part) for part in plain["findings"]),
+        **_values(Audit, stored, Ceiling=Ceiling, Privacy=Privacy),
+    )
+
+
+def _adversary_in_words(plain: Mapping[str, Any]) -> Adversary:
+    """Of files up to 0.3.0, which hold no adversary: from the sentences that were written about it."""
+    threat, access = plain["threat"], str(plain["provenance"].get("access", "Weights()"))
+    seen = re.match(r"(?P<model>Weights\(\)$)|(?P<predictions>Outputs\(|Logits\()", access)
+    sees = Sees.PART if seen is None else Sees.MODEL if seen["model"] else Sees.PREDICTIONS
+    words = re.search(r"knows (?P<all>every) (?P<unit>row|record) but one|knows no row|knows (\d+) of (\d+)", threat)
+    if words is None:
+        return Adversary(sees=sees, access=access)
+    if words[3] is not None:
+        return Adversary(int(words[3]), int(words[4]), "record", sees, access)
+    records, is_record = plain["population"], words["unit"] == "record"
+    return Adversary(records - 1 if words["all"] else 0, records, "record" if is_record else "row", sees, access)
+
+
+def _values(kind: type, plain: Mapping[str, Any], **names: type) -> dict[str, Any]:
+    """The fields of a class that are stored, each of the type that it states; `names` are types it names by name."""
+    hints = get_type_hints(kind, localns=names)
+    return {name: _value(hints[name], part) for name, part in plain.items() if name in hints}
+
+
+def _value(hint: Any, plain: Any) -> Any:
+    """What is stored of a value of this type, as that value."""
+    kind, parts = get_origin(hint), get_args(hint)
+    if type(None) in parts:
+        return None if plain is None else _value(parts[0], plain)
+    if kind is np.ndarray:
+        return np.array(plain, dtype=get_args(parts[1])[0])  # "inf" is a number to it
+    if kind is tuple:
+        each = [parts[0]] * len(plain) if parts[-1] is ... else parts
+        return tuple(_value(part, stored) for part, stored in zip(each, plain, strict=True))
+    if kind is Mapping:
+        return {_name(parts[0], name): _value(parts[1], part) for name, part in plain.items()}
+    if hint is float or (isinstance(hint, type) and issubclass(hint, Enum)):
+        return hint(plain)
+    if is_dataclass(hint) or hasattr(hint, "_fields"):
+        return hint(*plain) if isinstance(plain, list) else hint(**_values(hint, plain))
+    return plain
+
+
+def _name(hint: Any, name: str) -> Any:
+    return hint[name] if isinstance(hint, type) and issubclass(hint, Enum) else hint(name)
+
+
+def _upgraded(plain: dict[str, Any]) -> dict[str, Any]:
+    """A file of the schema before as one of today's: candidates are named or not, whatever the threshold was."""
+    if plain["schema"] != BEFORE:
+        return plain
+    new = {**plain, "schema": SCHEMA, "groups": None, "labels_given": False, "conclusion": None}
+    if isinstance(plain.get("chance"), int | float) and isinstance(plain.get("findings"), list):
+        new["threshold"] = 0
+        new["findings"] = [_named_or_not(finding, plain.get("criterion")) for finding in plain["findings"]]
+    return new
+
+
+def _named_or_not(finding: Any, criterion: Any) -> Any:
+    errors = finding.get("errors", {}) if isinstance(finding, dict) else {}
+    if not isinstance(errors, dict) or not isinstance(errors.get(criterion), list):
+        return finding  # the schema refuses it
+    return {**finding, "rebuilt": [error == 0 for error in errors[criterion]]}
+
+
+def read_plain(path: Path) -> dict[str, Any]:
+    """The JSON of an audit, or an error that says why this is none."""
+    if not path.is_file():
+        raise FileNotFoundError(f"Audit.from_json: there is no file {path}. Audit.to_json and lw.report write one.")
+    try:
+        plain = json.loads(path.read_bytes(), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        cause = f"({error}). It was cut short or is another file."
+        raise ValueError(f"Audit.from_json: {path} is no JSON {cause}") from None
+    if not isinstance(plain, dict) or plain.get("format", FORMAT) != FORMAT or "schema" not in plain:
+        raise ValueError(f"Audit.from_json: {path} is JSON, but not an audit: expected what Audit.to_json writes.")
+    plain = _upgraded(plain)
+    if plain["schema"] != SCHEMA:
+        raise ValueError(
+            f"Audit.from_json: {path} has schema {plain['schema']!r:.20}, this lostwax reads schema {SCHEMA}. "
+            "Read it with the lostwax that wrote it, or run the audit again."
+        )
+    return plain
+
+
+def check(plain: Mapping[str, Any], source: str) -> None:
+    """Hold it against the schema in the package."""
+    from jsonschema.exceptions import best_match
+
+    error = best_match(_validator().iter_errors(plain))
+    if error is not None:
+        rule = f"{error.validator} {error.validator_value!s:.150}"  # the message would quote what the file holds
+        raise ValueError(f"{source}: {error.json_path:.200} does not fit the schema of audits: {rule}.")
+
+
+@cache
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(_schema())
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    text = resources.files("lostwax.audits").joinpath("audit.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
 
 
 def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
@@ -58,6 +286,9 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} has errors that are NaN"
     for finding in plain["findings"]:
         yield from (f"{finding['name']} / {what}" for what in _in_finding(finding, plain))
+    adversary = plain.get("adversary", {})
+    if (adversary.get("known") or 0) > (adversary.get("records") or 0):
+        yield "the adversary knows more records than there are"
     for percent in plain["oracle_percentiles"]:
         if percent.count(".") > 1 or not 0 <= float(percent) <= 100:
             yield "oracle_percentiles has a percentile that is none"
@@ -94,7 +325,7 @@ def _in_finding(finding: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterato
         yield "luck has more pairs than games"
 
 
-def other_summary(audit: Audit, stored: Mapping[str, Mapping[str, Number]]) -> Iterator[str]:
+def _contradicts_summary(audit: Audit, stored: Mapping[str, Mapping[str, Number]]) -> Iterator[str]:
     """Where the summary says something else than the errors that it was made of."""
     found = audit.summary()
     if found.keys() != stored.keys():
@@ -178,273 +409,6 @@ def _fits(plain: Mapping[str, Any], games: int) -> bool:
     return whole and max(plain["places"]) < games
 
 
-def as_array(values: Sequence[Number]) -> NDArray[np.float64]:
-    """A list of the file as numbers."""
-    return np.array([float(value) for value in values], dtype=np.float64)
-
-
-FORMAT = "lostwax audit"
-SCHEMA = 4
-BEFORE = 3  # can be read as well: it has no grade and no luck
-HEAD = (
-    *("subject", "kind", "threat", "attack", "metric", "criterion", "threshold", "oracle", "population", "chance"),
-    "labels_given",
-)
-LOGS = ("log_lower", "log_upper", "log_baseline")  # of a ceiling
-
-EDITED = "The file was edited or damaged: run the audit again, or write the file anew with Audit.to_json."
-
-
-def to_plain(audit: Audit) -> dict[str, Any]:
-    """What `audit.json` holds; it keeps to the schema, or this is a bug."""
-    plain = {
-        "format": FORMAT,
-        "schema": SCHEMA,
-        **{name: getattr(audit, name) for name in HEAD},
-        "notes": list(audit.notes),
-        "left_out": list(audit.left_out),
-        "unanswered": list(audit.unanswered),
-        "classes": [str(name) for name in audit.classes],
-        "columns": [] if audit.columns_are_words else list(audit.columns),
-        "summary": {name: {key: _number(value) for key, value in row.items()} for name, row in audit.summary().items()},
-        "games": audit.games.tolist(),
-        "findings": [_plain_finding(finding) for finding in audit.findings],
-        "baselines": {
-            name: {metric: _numbers(errors) for metric, errors in by_metric.items()}
-            for name, by_metric in audit.baselines.items()
-        },
-        "oracle_percentiles": {f"{percent:g}": _number(error) for percent, error in audit.oracle_percentiles.items()},
-        "ceiling": None if audit.ceiling is None else _plain_ceiling(audit.ceiling),
-        "privacy": None if audit.privacy is None else _plain_privacy(audit.privacy),
-        "provenance": dict(audit.provenance),
-        "conclusion": _plain_conclusion(audit),
-        "groups": None if audit.groups is None else audit.groups.tolist(),
-        "chance_by_victims": audit.chance_by_victims,
-        "split_spread": audit.split_spread,
-        **({} if audit.membership is None else {"membership": audit.membership.plain()}),
-    }
-    check(plain, "Audit.to_json")
-    return plain
-
-
-def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
-    """The audit, with records that have no numbers: (games, 0). `source` is named where it does not fit."""
-    check(plain, source)
-    try:
-        contradiction = next(contradictions(plain), None)
-        audit = None if contradiction else _audit(plain)
-        if audit is not None and plain["conclusion"] is not None:  # files of the schema before have none
-            contradiction = next(other_summary(audit, plain["summary"]), None)
-            follows = _plain_conclusion(audit)  # its sentences may be worded otherwise, by another version
-            # up to 0.2.0 the ceiling of the game alone limited a grade
-            names = ("line",) if audit.ceiling is not None and audit.privacy is None else ("grade", "line")
-            if any(plain["conclusion"][name] != follows[name] for name in names):
-                contradiction = contradiction or "the conclusion does not follow from the numbers"
-    except (OverflowError, KeyError) as error:
-        raise ValueError(f"{source}: a number or a name does not fit ({type(error).__name__}). {EDITED}") from None
-    if audit is None or contradiction is not None:
-        raise ValueError(f"{source}: {contradiction}. {EDITED}")
-    return audit
-
-
-def _audit(plain: Mapping[str, Any]) -> Audit:
-    from lostwax.audits.audit import Audit
-
-    games = np.array(plain["games"], dtype=np.int64)
-    return Audit(
-        **{name: plain[name] for name in HEAD},
-        games=games,
-        truth=_no_records(len(games)),
-        findings=tuple(_finding(part) for part in plain["findings"]),
-        baselines={name: _errors(by_metric) for name, by_metric in plain["baselines"].items()},
-        provenance=plain["provenance"],
-        notes=tuple(plain["notes"]),
-        left_out=tuple(plain["left_out"]),
-        unanswered=tuple(plain.get("unanswered", ())),
-        classes=tuple(plain["classes"]),
-        columns=tuple(plain.get("columns", ())),
-        oracle_percentiles={float(percent): float(error) for percent, error in plain["oracle_percentiles"].items()},
-        ceiling=None if plain["ceiling"] is None else _ceiling(plain["ceiling"]),
-        privacy=None if plain.get("privacy") is None else _privacy(plain["privacy"]),
-        groups=None if plain["groups"] is None else np.array(plain["groups"], dtype=np.int64),
-        chance_by_victims=plain.get("chance_by_victims"),
-        split_spread=plain.get("split_spread", 0.0),
-        membership=None if plain.get("membership") is None else MembershipFinding.from_plain(plain["membership"]),
-    )
-
-
-def _plain_conclusion(audit: Audit) -> dict[str, Any]:
-    found = audit.conclusion
-    lists = {"sentences": list(found.sentences), "open": list(found.open)}
-    return {"grade": str(found.grade), "line": found.line.name, "headline": found.headline, **lists}
-
-
-def _upgraded(plain: dict[str, Any]) -> dict[str, Any]:
-    """A file of the schema before as one of today's: candidates are named or not, whatever the threshold was."""
-    if plain["schema"] != BEFORE:
-        return plain
-    new = {**plain, "schema": SCHEMA, "groups": None, "labels_given": False, "conclusion": None}
-    if isinstance(plain.get("chance"), int | float) and isinstance(plain.get("findings"), list):
-        new["threshold"] = 0
-        new["findings"] = [_named_or_not(finding, plain.get("criterion")) for finding in plain["findings"]]
-    return new
-
-
-def _named_or_not(finding: Any, criterion: Any) -> Any:
-    errors = finding.get("errors", {}) if isinstance(finding, dict) else {}
-    if not isinstance(errors, dict) or not isinstance(errors.get(criterion), list):
-        return finding  # the schema refuses it
-    return {**finding, "rebuilt": [error == 0 for error in errors[criterion]]}
-
-
-def read_plain(path: Path) -> dict[str, Any]:
-    """The JSON of an audit, or an error that says why this is none."""
-    if not path.is_file():
-        raise FileNotFoundError(f"Audit.from_json: there is no file {path}. Audit.to_json and lw.report write one.")
-    try:
-        plain = json.loads(path.read_bytes(), parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        cause = f"({error}). It was cut short or is another file."
-        raise ValueError(f"Audit.from_json: {path} is no JSON {cause}") from None
-    if not isinstance(plain, dict) or plain.get("format", FORMAT) != FORMAT or "schema" not in plain:
-        raise ValueError(f"Audit.from_json: {path} is JSON, but not an audit: expected what Audit.to_json writes.")
-    plain = _upgraded(plain)
-    if plain["schema"] != SCHEMA:
-        raise ValueError(
-            f"Audit.from_json: {path} has schema {plain['schema']!r:.20}, this lostwax reads schema {SCHEMA}. "
-            "Read it with the lostwax that wrote it, or run the audit again."
-        )
-    return plain
-
-
-def check(plain: Mapping[str, Any], source: str) -> None:
-    """Hold it against the schema in the package."""
-    from jsonschema.exceptions import best_match
-
-    error = best_match(_validator().iter_errors(plain))
-    if error is not None:
-        rule = f"{error.validator} {error.validator_value!s:.150}"  # the message would quote what the file holds
-        raise ValueError(f"{source}: {error.json_path:.200} does not fit the schema of audits: {rule}.")
-
-
-@cache
-def _validator() -> Any:
-    from jsonschema import Draft202012Validator
-
-    text = resources.files("lostwax.audits").joinpath("audit.schema.json").read_text(encoding="utf-8")
-    return Draft202012Validator(json.loads(text))
-
-
-def _plain_finding(finding: Finding) -> dict[str, Any]:
-    guess = finding.guess
-    return {
-        "name": finding.name,
-        "seconds": finding.seconds,
-        "stationarity": finding.stationarity,
-        "errors": {metric: _numbers(errors) for metric, errors in finding.errors.items()},
-        "predicted": None if finding.predicted is None else _numbers(finding.predicted),
-        "rebuilt": finding.rebuilt.tolist(),
-        "labels_right": finding.labels_right.tolist(),
-        "label_errors": None if finding.label_errors is None else _numbers(finding.label_errors),
-        "null_errors": {null.name: _numbers(errors) for null, errors in finding.null_errors.items()},
-        "verdicts": [str(verdict) for verdict in finding.verdicts],
-        "confidence": _numbers(guess.confidence.double().cpu()[:, 0].numpy()),
-        "certified": None if guess.certified is None else guess.certified.cpu()[:, 0].tolist(),
-        "neurons": None if finding.neurons is None else _plain_neurons(finding.neurons),
-        "luck": None if finding.luck is None else _plain_luck(finding.luck),
-        **({} if finding.cells is None else {"cells": finding.cells.plain()}),
-        **({} if finding.target is None else {"target": finding.target.plain()}),
-    }
-
-
-def _plain_luck(luck: Luck) -> dict[str, Any]:
-    held = {name: value for name, value in luck._asdict().items() if value is not None}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in held.items()}
-
-
-def _luck(plain: Mapping[str, Any]) -> Luck:
-    held: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
-    return Luck(**held)
-
-
-def _finding(plain: Mapping[str, Any]) -> Finding:
-    from lostwax.audits.audit import Finding, Verdict
-
-    guess = Guess(
-        records=_no_records(len(plain["rebuilt"]), 1),
-        confidence=torch.from_numpy(as_array(plain["confidence"]))[:, None],
-        certified=None if plain["certified"] is None else torch.tensor(plain["certified"], dtype=torch.bool)[:, None],
-    )
-    return Finding(
-        name=plain["name"],
-        guess=guess,
-        errors=_errors(plain["errors"]),
-        rebuilt=np.array(plain["rebuilt"], dtype=bool),
-        labels_right=np.array(plain["labels_right"], dtype=bool),
-        seconds=plain["seconds"],
-        predicted=None if plain["predicted"] is None else as_array(plain["predicted"]),
-        verdicts=tuple(Verdict(name) for name in plain["verdicts"]),
-        stationarity=plain["stationarity"],
-        label_errors=None if plain["label_errors"] is None else as_array(plain["label_errors"]),
-        null_errors={Null[name]: as_array(errors) for name, errors in plain["null_errors"].items()},
-        neurons=None if plain.get("neurons") is None else _neurons(plain["neurons"]),
-        luck=None if plain.get("luck") is None else _luck(plain["luck"]),
-        cells=None if plain.get("cells") is None else CellsKept.from_plain(plain["cells"]),
-        target=None if plain.get("target") is None else TargetRead.from_plain(plain["target"]),
-    )
-
-
-def _plain_neurons(held: NeuronShares) -> dict[str, Any]:
-    return {
-        "places": list(held.places),
-        "rows": [list(row) for row in held.rows],
-        "shares": [_numbers(game) for game in held.shares],
-        "standard_errors": [_numbers(game) for game in held.standard_errors],
-    }
-
-
-def _neurons(plain: Mapping[str, Any]) -> NeuronShares:
-    from lostwax.access import Neuron
-    from lostwax.audits.neurons import NeuronShares
-
-    best, median, worst = plain["places"]
-    rows = tuple(Neuron(*row) for row in plain["rows"])
-    shares, errors = (np.stack([as_array(game) for game in plain[name]]) for name in ("shares", "standard_errors"))
-    return NeuronShares((best, median, worst), rows, shares, errors)
-
-
-def _plain_ceiling(ceiling: Ceiling) -> dict[str, Any]:
-    logs = {name: _number(getattr(ceiling, name)) for name in LOGS}
-    proof = {"method": ceiling.method, "certified": ceiling.certified, "estimate": ceiling.estimate}
-    return {**logs, **proof, "assumptions": list(ceiling.assumptions)}
-
-
-def _ceiling(plain: Mapping[str, Any]) -> Ceiling:
-    from lostwax.bounds import Ceiling
-
-    low, high, blind = (float(plain[name]) for name in LOGS)
-    return Ceiling(
-        low,
-        high,
-        blind,
-        method=plain["method"],
-        certified=plain["certified"],
-        estimate=plain["estimate"],
-        assumptions=tuple(plain.get("assumptions", ())),
-    )
-
-
-def _plain_privacy(privacy: Privacy) -> dict[str, Any]:
-    numbers = {"epsilon": _number(privacy.epsilon), "delta": privacy.delta, "adjacency": privacy.adjacency}
-    return {"membership": _plain_ceiling(privacy.membership), **numbers}
-
-
-def _privacy(plain: Mapping[str, Any]) -> Privacy:
-    from lostwax.audits.ceiling import Privacy
-
-    return Privacy(_ceiling(plain["membership"]), float(plain["epsilon"]), plain["delta"], plain["adjacency"])
-
-
 def _no_records(*games: int) -> Records:
     return Records(torch.empty(*games, 0), torch.empty(*games, 0))
 
@@ -454,13 +418,6 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not a number in JSON")
 
 
-def _number(value: float) -> Number:
-    return value if math.isfinite(value) else str(float(value))
-
-
-def _numbers(values: NDArray[np.float64]) -> list[Number]:
-    return [_number(value) for value in values.tolist()]
-
-
-def _errors(by_metric: Mapping[str, Sequence[Number]]) -> dict[str, NDArray[np.float64]]:
-    return {metric: as_array(errors) for metric, errors in by_metric.items()}
+def as_array(values: Sequence[Number]) -> NDArray[np.float64]:
+    """A list of the file as numbers."""
+    return np.array(values, dtype=np.float64)

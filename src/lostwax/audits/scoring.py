@@ -15,7 +15,8 @@ from torch import Tensor
 
 from lostwax.audits.audit import Finding
 from lostwax.audits.luck import Scores
-from lostwax.games import Columns, Guess, Metric, Records
+from lostwax.games import Columns, Guess, Metric, MetricFacts, Records
+from lostwax.games.facts import stated
 from lostwax.metrics import (
     LPIPS,
     MAE,
@@ -225,7 +226,7 @@ class Scoring:
         several = (self.criterion, self.headline, *((MSE(),) if self.cells is None else ()))  # codes have no squares
         errors = {metric.name: _numbers(metric, metric(ours, theirs)) for metric in dict.fromkeys(several)}
         for metric in self.more:
-            pair = (ours, theirs) if getattr(metric, "of_parts", False) else (guess, truth)
+            pair = (ours, theirs) if stated(metric, MetricFacts()).of_parts else (guess, truth)
             errors[metric.name] = _numbers(metric, metric(*pair))
         return errors
 
@@ -272,7 +273,7 @@ class Scoring:
     @property
     def _unit(self) -> Tensor | float:
         """Of each number, in the headline."""
-        deviation = getattr(self.headline, "deviation", None)
+        deviation = stated(self.headline, MetricFacts()).deviation
         return 1.0 if deviation is None else torch.where(deviation > 0, deviation, 1.0)
 
     def rebuilt(self, errors: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:

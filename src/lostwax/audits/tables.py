@@ -23,7 +23,19 @@ from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, RowSample, Table, TableCells
+from lostwax.games import (
+    Adversary,
+    Cells,
+    Fitted,
+    Guess,
+    Kept,
+    Note,
+    Part,
+    Records,
+    ReleasedTable,
+    RowSample,
+    Table,
+)
 from lostwax.games.cells import Revealed
 from lostwax.progress import progress
 
@@ -64,6 +76,7 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
         lines,
         subject=released.name,
         kind="this model",
+        adversary=Adversary.insider(len(rows) if sample is None else sample.population, "row"),
         threat="the adversary knows every row but one",
         attack=_attacks(released.parts),
         numbers=chosen if sample is None else sample.rows[chosen],
@@ -132,7 +145,7 @@ def _without_order(parts: Sequence[Part]) -> list[Part] | None:
     ]
 
 
-def _settings(released: ReleasedTable, rows: Tensor) -> list[str]:
+def _settings(released: ReleasedTable, rows: Tensor) -> list[Note]:
     """The setting of each forest that leaks most."""
     found = []
     for part in released.parts:
@@ -151,12 +164,12 @@ def _attacks(parts: Sequence[Part]) -> str:
 class _Merged(NamedTuple):
     """What all parts together tell of the missing row of each game."""
 
-    candidates: tuple[TableCells, ...]
+    candidates: tuple[Cells, ...]
     labels: Tensor  # (g, ...)
     labels_known: Tensor  # (g, ...) those that are more than a blind guess
     labels_certain: Tensor  # (g, ...) ... and that follow from what was read
     size: Tensor  # (g,)
-    certain: TableCells  # what trees, rows that are held, sums and extremes tell, without any equation to solve
+    certain: Cells  # what trees, rows that are held, sums and extremes tell, without any equation to solve
 
 
 NO_LABELS = "labels were not attacked: nothing that was read gives them as they are in the table"
@@ -198,8 +211,8 @@ class _Line:
         offered = Guess(Records(x[:, :1], y[:, :1]), merged.size[:, None], several)
         self.seconds = time.perf_counter() - start
         self.guess, self.less_likely = likeliest(offered, truth, scoring)
-        self.kept = merged.candidates[0].kept.numpy()  # (g, d)
-        rebuilt = merged.candidates[0]._replace(values=self.guess.records.x[:, 0])
+        self.kept = merged.candidates[0].kept  # (g, d)
+        rebuilt = merged.candidates[0]._replace(values=self.guess.records.x[:, 0].numpy())
         self.cells = CellsKept.of(rebuilt, merged.certain, truth.x, released.table.x)
         self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], truth.x))
         self.holds = _share_close(rebuilt, truth.x, scoring.threshold) > 0.5
@@ -232,7 +245,7 @@ class _Line:
                 "as released, most cells that the model should give are wrong: it is far from its optimum, or was not "
                 "fitted on this table (were test rows passed too?)."
             )
-        kept = self.kept if self.cells.each is None else self.cells.each.kept.numpy()  # exact only if it is the truth
+        kept = self.kept if self.cells.each is None else self.cells.each.kept  # exact only if it is the truth
         usual = np.median(kept, 0)  # (d,)
         usual = np.where((usual == Kept.LOST) & (kept.max(0) > Kept.LOST), IN_SOME_ROWS, usual)
         usual = np.where((usual == Kept.EXACT) & (kept.min(0) < Kept.EXACT), EXACT_IN_MOST_ROWS, usual)
@@ -259,12 +272,12 @@ HOW_KEPT = {
 }
 
 
-def _share_close(cells: TableCells, truth: Tensor, threshold: float) -> float:
+def _share_close(cells: Cells, truth: Tensor, threshold: float) -> float:
     """Of the cells that should be exact, the share within the threshold of the truth; 1 where there are none."""
     deviation = (truth - truth.nanmean(0)).square().nanmean(0).sqrt().nan_to_num()
-    close = (cells.values - truth).abs() <= threshold * deviation
-    close |= cells.values.isnan() & truth.isnan()
-    claimed = close[cells.kept == Kept.EXACT]
+    values = torch.from_numpy(cells.values)
+    close = ((values - truth).abs() <= threshold * deviation) | (values.isnan() & truth.isnan())
+    claimed = close[torch.from_numpy(cells.kept == Kept.EXACT)]
     return float(claimed.double().mean()) if len(claimed) else 1.0
 
 
@@ -279,9 +292,9 @@ def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_
             advance(len(some))
     count = max(len(one.candidates) for one in found)
     padded = [(*one.candidates, *[one.candidates[0]] * (count - len(one.candidates))) for one in found]
-    joined = (TableCells.joined(cells) for cells in zip(*padded, strict=True))
+    joined = (Cells.joined(cells) for cells in zip(*padded, strict=True))
     labels, known, certain, size = (torch.cat(parts) for parts in zip(*(one[1:5] for one in found), strict=True))
-    return _Merged(tuple(joined), labels, known, certain, size, TableCells.joined([one.certain for one in found]))
+    return _Merged(tuple(joined), labels, known, certain, size, Cells.joined([one.certain for one in found]))
 
 
 def _merged_games(
@@ -298,15 +311,14 @@ def _merged_games(
     by_facts = [one for part in facts for one in revealed(part, games, label_given=label_given)]
     answers = [*by_facts, *by_trees]
     answers += [one for part in models for one in revealed(part, games, label_given=label_given)]
-    nothing = torch.full((len(games), table.x.shape[1]), torch.nan, dtype=table.x.dtype)
-    lost = TableCells(nothing, torch.zeros(nothing.shape, dtype=torch.uint8))
+    lost = Cells.lost(len(games), table.x.shape[1])
     certain = [one.candidates[0] for one in (*(fact for fact in by_facts if len(fact.candidates) == 1), *by_trees)]
-    best, others = lost, list[TableCells]()
+    best, others = lost, list[Cells]()
     labels, size = known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
     labelled, labels_certain = (torch.zeros(labels.shape, dtype=torch.bool) for _ in range(2))
     for answer in answers:
         first, *alternatives = answer.candidates
-        some = first.kept.amax(1) > Kept.LOST  # (g,)
+        some = torch.from_numpy(first.kept.max(1) > Kept.LOST)  # (g,)
         others = [*(one.or_else(first) for one in others), *(best.or_else(cells) for cells in alternatives)]
         best = best.or_else(first)
         if answer.labels is not None:
@@ -320,7 +332,7 @@ def _merged_games(
         size = torch.where(size == 0, answer.size * some, size)
     several = tuple(released.columns.likeliest(cells, table.x, games) for cells in (best, *others))
     labels = labels if given is None else given
-    decided = reduce(TableCells.or_else, certain, lost).decided()
+    decided = reduce(Cells.or_else, certain, lost).decided()
     return _Merged(several, labels, labelled, labels_certain, size, decided)
 
 

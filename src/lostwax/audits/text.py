@@ -80,7 +80,7 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
     lines += [f"note: {note}" for note in audit.notes]
     if not found.open:  # else the conclusion names them
         lines += [f"not answered: {why}" for why in audit.unanswered]
-    lines += [f"not applicable: {why.replace(' is not applicable: ', ': ', 1)}" for why in audit.left_out]
+    lines += audit.left_out
     return "\n".join(part for line in lines for part in _folded(line, widest))
 
 

@@ -24,8 +24,8 @@ from lostwax.audits.judging import Answer
 from lostwax.audits.matched import Claims, MatchedRows, WholeTableGames
 from lostwax.audits.play import Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Columns, Guess, Kept, Records, TableCells
-from lostwax.games.cells import Limits
+from lostwax.games import Adversary, Cells, Columns, Guess, Kept, Records
+from lostwax.games.cells import Bounds
 from lostwax.games.facts import threat_facts
 from lostwax.games.trees import Forest
 from lostwax.progress import clock_time, progress
@@ -72,12 +72,13 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
     if found.ordered:
         certified = cells
     else:  # that there is a row with these values is no news where a blind table has one too
-        unusual = torch.from_numpy(judging.usual(claims) < USUAL)
-        certified = cells._replace(kept=torch.where(exact & unusual[:, None], int(Kept.EXACT), int(Kept.LOST)))
+        unusual = judging.usual(claims) < USUAL
+        kept = np.where(exact & unusual[:, None], Kept.EXACT, Kept.LOST)
+        certified = cells._replace(kept=kept.astype(np.uint8))
     guess = Guess(
         Records(torch.from_numpy(matched.x)[:, None], torch.from_numpy(matched.labels)[:, None]),
-        confidence=exact.double().mean(1, keepdim=True),
-        certified=exact[:, x.amax(0) > x.amin(0)].all(1, keepdim=True),
+        confidence=torch.from_numpy(exact).double().mean(1, keepdim=True),
+        certified=torch.from_numpy(exact[:, (x.amax(0) > x.amin(0)).numpy()].all(1, keepdims=True)),
     )
     line = judged(judging, Answer(WholeTable(), guess, seconds_taken))
     finding = replace(
@@ -91,6 +92,7 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         [line._replace(finding=finding)],
         subject=released.name,
         kind="this model",
+        adversary=Adversary(0, len(table), "row"),
         threat="the adversary knows no row",
         attack=WholeTable.__name__,
         numbers=torch.arange(len(table)),
@@ -228,7 +230,7 @@ def _blind(x: Tensor, public: Public) -> Tensor:
     return blind
 
 
-def _matched(found: RebuiltTable, judging: WholeTableGames, public: Public) -> tuple[MatchedRows, TableCells, Claims]:
+def _matched(found: RebuiltTable, judging: WholeTableGames, public: Public) -> tuple[MatchedRows, Cells, Claims]:
     """The rebuilt rows beside the true ones, and what is known of each cell.
 
     Cells that nothing is known of are blind guesses; so is how far an interval goes that has no end.
@@ -250,8 +252,7 @@ def _matched(found: RebuiltTable, judging: WholeTableGames, public: Public) -> t
     within = (low <= truth.astype(np.float32)) & (truth.astype(np.float32) <= high)
     kinds = [~known, ~certain, low == high, within]
     kept = np.select(kinds, [Kept.LOST, Kept.ESTIMATED, Kept.EXACT, Kept.INTERVAL], Kept.ESTIMATED)
-    bounds = Limits(torch.from_numpy(low), torch.from_numpy(high), torch.zeros(x.shape, dtype=torch.bool))
-    cells = TableCells(torch.from_numpy(x), torch.from_numpy(kept.astype(np.uint8)), bounds)
+    cells = Cells(x, kept.astype(np.uint8), Bounds(low, high, np.zeros(x.shape, dtype=bool)))
     claims = Claims(
         low.astype(np.float64), high.astype(np.float64), certain & known, labels[order], found.label_certain[order]
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
@@ -10,16 +11,44 @@ from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
 from lostwax.bounds.closed_forms import gaussian, log, log_add
 from lostwax.bounds.inequalities import ADJACENCY, epsilon_of
-from lostwax.bounds.poisson import subsampled
+from lostwax.bounds.random_batches import subsampled
 from lostwax.bounds.sampling import Curve, FullBatch, Poisson, Sampling
 
 if TYPE_CHECKING:
     from lostwax.trainers.batches import Law
 
 
+@dataclass(frozen=True)
+class _InPlace(Sampling):
+    """A drawn record may take the place of another: one theorem if it is left out, one if it is set to zero."""
+
+    tight = False
+    independent = False
+
+    @property
+    def curves(self) -> tuple[Curve, ...]:
+        """Left out, and set to zero."""
+        return self._left_out, self._set_to_zero
+
+    def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        left_out = self._left_out(log_kappa, noise, steps, tolerance)
+        is_lowest = left_out.log_upper <= gaussian(log_kappa, noise, steps).log_upper
+        return left_out if is_lowest else self._set_to_zero(log_kappa, noise, steps, tolerance)
+
+    @abstractmethod
+    def _left_out(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling: ...
+
+    @abstractmethod
+    def _set_to_zero(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling: ...
+
+    def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
+        """As for Poisson sampling."""
+        return Poisson(self.share(steps)).log_limit(log_kappa, steps) if records == 1 else 0.0
+
+
 @final
 @dataclass(frozen=True)
-class FixedSize(Sampling):
+class FixedSize(_InPlace):
     """Each step draws `b` of the `n` records without replacement, independently of other steps.
 
     Two theorems, each against another way to train without the record. *Left out*: as many are drawn from the other
@@ -34,12 +63,10 @@ class FixedSize(Sampling):
     b: int
 
     adjacency = f"{ADJACENCY}, batches as large without it"
-    tight = False
-    independent = False
     words = "each step draws its batch uniformly among all of that size, independently, and the draws stay secret"
 
     def __post_init__(self) -> None:
-        checks.whole("n", self.n, "It is the number of records.", highest=checks.MANY)
+        checks.whole("n", self.n, "It is the number of records.", highest=checks.MAX_COUNT)
         checks.whole("b", self.b, "It is the number of records in a batch, at most n.", highest=self.n)
 
     def share(self, steps: int) -> float:
@@ -58,18 +85,12 @@ class FixedSize(Sampling):
 
     @property
     def curves(self) -> tuple[Curve, ...]:
-        """Left out, and set to zero; full batches if every record is in every batch."""
-        return (FullBatch().ceiling,) if self.b == self.n else (self._left_out, self._set_to_zero)
-
-    def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
-        full = gaussian(log_kappa, noise, steps)
-        if self.b == self.n:
-            return full
-        replaced = self._left_out(log_kappa, noise, steps, tolerance)
-        lowest = replaced.log_upper <= full.log_upper
-        return replaced if lowest else self._set_to_zero(log_kappa, noise, steps, tolerance)
+        """Full batches if every record is in every batch."""
+        return (FullBatch().ceiling,) if self.b == self.n else super().curves
 
     def _left_out(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        if self.b == self.n:
+            return gaussian(log_kappa, noise, steps)
         replaced = subsampled(log_kappa, noise / 2, self.share(steps) * (1 + 1e-15), steps, tolerance)
         return replace(replaced, method=f"{replaced.method} at half the noise, for batches of a fixed size")
 
@@ -78,10 +99,6 @@ class FixedSize(Sampling):
         method = "fixed-size batches: at most full batches, at least Poisson sampling (the other gradients are zero)"
         low = subsampled(log_kappa, noise, self.share(steps) * (1 - 4e-15), steps, tolerance).log_lower
         return replace(full, log_lower=min(low, full.log_upper), method=method)
-
-    def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
-        """As for Poisson sampling."""
-        return Poisson(self.share(steps)).log_limit(log_kappa, steps) if records == 1 else 0.0
 
     def information(self, noise: float, steps: int) -> float:
         """Also at most that of Poisson sampling with half the noise: either is against one way to train without."""
@@ -94,7 +111,7 @@ class FixedSize(Sampling):
 
 @final
 @dataclass(frozen=True)
-class TruncatedPoisson(Sampling):
+class TruncatedPoisson(_InPlace):
     """Poisson sampling of `n` records; a batch of more than `largest` is cut to that size at random (JAX Privacy).
 
     Three theorems. *Left out*: a drawn record joins fewer than `largest` others, and the sum moves by 1, or it takes
@@ -109,14 +126,12 @@ class TruncatedPoisson(Sampling):
     largest: int
 
     precision = 2e-5
-    tight = False
-    independent = False
     words = f"{Poisson.words}; batches that are too large are cut at random"
 
     def __post_init__(self) -> None:
         checks.sample_rate(self.rate, "rate")
-        checks.whole("n", self.n, "It is the number of records.", highest=checks.MANY)
-        checks.whole("largest", self.largest, "It is the size of the largest batch.", highest=checks.MANY)
+        checks.whole("n", self.n, "It is the number of records.", highest=checks.MAX_COUNT)
+        checks.whole("largest", self.largest, "It is the size of the largest batch.", highest=checks.MAX_COUNT)
 
     def share(self, steps: int) -> float:
         """The rate before the cut."""
@@ -138,39 +153,24 @@ class TruncatedPoisson(Sampling):
 
         return 0.0 if count >= trials else min(1.0, float(bdtrc(count, trials, self.rate)) * (1 + 1e-9) + 1e-300)
 
-    @property
-    def curves(self) -> tuple[Curve, ...]:
-        """Left out, and set to zero."""
-        return self._left_out, self._set_to_zero
-
-    def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
-        left_out, full = self._left_out(log_kappa, noise, steps, tolerance), gaussian(log_kappa, noise, steps)
-        return left_out if left_out.log_upper <= full.log_upper else _at_most(left_out, full)
-
     def _set_to_zero(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
-        return _at_most(self._left_out(log_kappa, noise, steps, tolerance), gaussian(log_kappa, noise, steps))
+        """With the upper end of full batches; a test that needs no other gradients has the same lower end."""
+        left_out, full = self._left_out(log_kappa, noise, steps, tolerance), gaussian(log_kappa, noise, steps)
+        return replace(full, log_lower=min(left_out.log_lower, full.log_upper), method=left_out.method)
 
     def _left_out(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
-        whole = subsampled(log_kappa, noise, self.rate, steps, tolerance)
-        log_upper, log_slope = log_add(whole.log_upper, self._log_displaced(steps)) + 1e-15, whole.log_slope
-        if log_upper > whole.log_upper + tolerance:
+        uncut = subsampled(log_kappa, noise, self.rate, steps, tolerance)
+        log_upper, log_slope = log_add(uncut.log_upper, self._log_displaced(steps)) + 1e-15, uncut.log_slope
+        if log_upper > uncut.log_upper + tolerance:
             half = subsampled(log_kappa, noise / 2, self.rate, steps, tolerance)
             log_upper, log_slope = min((log_upper, log_slope), (half.log_upper, half.log_slope), key=lambda end: end[0])
         # The other gradients may be zero; a record that is drawn is kept at least if fewer than `largest` others are.
-        kept = 1 - self._exceeds(self.n - 1, self.largest - 1)
-        low = log_kappa
-        if kept > 0:
-            low = (
-                subsampled(log_kappa, noise, self.rate * kept, steps, tolerance).log_lower
-                if kept < 1
-                else whole.log_lower
-            )
-        method = f"{whole.method}, batches cut to {self.largest}"
+        joins = 1 - self._exceeds(self.n - 1, self.largest - 1)
+        low = uncut.log_lower if joins == 1 else log_kappa
+        if 0 < joins < 1:
+            low = subsampled(log_kappa, noise, self.rate * joins, steps, tolerance).log_lower
+        method = f"{uncut.method}, batches cut to {self.largest}"
         return Ceiling(min(low, log_upper), min(0.0, log_upper), log_kappa, method, log_slope=log_slope)
-
-    def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
-        """As for Poisson sampling."""
-        return Poisson(self.rate).log_limit(log_kappa, steps) if records == 1 else 0.0
 
     def epsilon(self, noise: float, steps: int, delta: float) -> float:
         """That of Poisson sampling, at half of delta, if a record in another's place costs the other half at most.
@@ -180,10 +180,3 @@ class TruncatedPoisson(Sampling):
         poisson = epsilon_of(noise, self.rate, steps, delta / 2)
         cost = (1 + math.exp(min(poisson, 700.0))) * math.exp(self._log_displaced(steps))
         return poisson if cost <= delta / 2 else epsilon_of(noise / 2, self.rate, steps, delta)
-
-
-def _at_most(ceiling: Ceiling, full: Ceiling) -> Ceiling:
-    """With the upper end of full batches; a test that needs no other gradients has the same lower end."""
-    return replace(
-        ceiling, log_lower=min(ceiling.log_lower, full.log_upper), log_upper=full.log_upper, log_slope=full.log_slope
-    )

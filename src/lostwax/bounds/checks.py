@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from numbers import Real
 
-HIGHEST_STEPS = 10**9
+MAX_STEPS = 10**9
 MOST_RECORDS = 1000
-MANY = 2**53
-LARGEST = 1e300  # larger integers overflow a float
+MAX_COUNT = 2**53  # a float counts no further
+LARGEST_FLOAT = 1e300  # larger integers overflow a float
 
 
 def log_baseline(value: float) -> float:
@@ -43,9 +43,9 @@ def baseline(value: float | None, log_value: float | None) -> float:
     if value is None and log_value is not None:
         return log_baseline(log_value)
     if value is None or log_value is not None:
-        given = "neither" if value is None else "both"
+        count = "neither" if value is None else "both"
         raise ValueError(
-            f"Expected exactly one of baseline and log_baseline, got {given}. The baseline is the success of the "
+            f"Expected exactly one of baseline and log_baseline, got {count}. The baseline is the success of the "
             "best blind guess, for instance 1/10 for ten equally likely candidates; below 1e-300 pass its log."
         )
     remedy = (
@@ -71,6 +71,18 @@ def not_negative(name: str, value: float, remedy: str) -> float:
     return number
 
 
+def privacy(epsilon: float, delta: float = 0.0) -> tuple[float, float]:
+    """Epsilon and delta of a privacy guarantee."""
+    epsilon = not_negative("epsilon", epsilon, "It is the epsilon of the privacy guarantee.")
+    delta = not_negative("delta", delta, "It is the delta of the privacy guarantee, at least 0.")
+    if delta >= 1:
+        raise ValueError(
+            f"Expected delta={delta!r} to lie in [0, 1). It is the chance that the guarantee of epsilon fails, for "
+            "instance 1e-5; from 1 on nothing is guaranteed."
+        )
+    return epsilon, delta
+
+
 def noise_multiplier(value: float) -> float:
     """The noise's standard deviation divided by the clipping norm."""
     remedy = "It is the noise's standard deviation divided by the clipping norm of the summed gradients."
@@ -88,7 +100,7 @@ def sample_rate(value: float, name: str = "sample_rate") -> float:
     return number
 
 
-def whole(name: str, value: int, remedy: str, *, lowest: int = 1, highest: int = HIGHEST_STEPS) -> int:
+def whole(name: str, value: int, remedy: str, *, lowest: int = 1, highest: int = MAX_STEPS) -> int:
     """A whole number; 3.0 is accepted."""
     number = _number(name, value)
     if not lowest <= number <= highest or number != math.floor(number):
@@ -115,8 +127,8 @@ def _number(name: str, value: float) -> float:
     """The value as a float; NaN and other types are refused."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"Expected {name} to be a number, got {type(value).__name__}. Pass a plain int or float.")
-    if isinstance(value, int) and abs(value) > LARGEST:
-        raise ValueError(f"Expected {name} to be a number of at most {LARGEST:g}, got a larger one.")
+    if isinstance(value, int) and abs(value) > LARGEST_FLOAT:
+        raise ValueError(f"Expected {name} to be a number of at most {LARGEST_FLOAT:g}, got a larger one.")
     number = float(value)
     if math.isnan(number):
         raise ValueError(f"Expected {name} to be a number, got NaN. Look for an undefined value upstream.")

@@ -1,8 +1,9 @@
-"""Ceilings in closed form (full batches, single steps), and sums and complements of probabilities kept as logs."""
+"""Ceilings in closed form (full batches, single steps), probabilities kept as logs, bisection."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.special import gammaln, log_ndtr, ndtri_exp
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
 
-ROUNDING = 4e-13  # relative error of a log computed here, measured against 60 digits in tests/bounds/test_gaussian.py
+ROUNDING = 4e-13  # relative error of a log computed here, measured against 60 digits in tests/bounds/closed_forms
 
 
 def gaussian(log_baseline: float, noise_multiplier: float, steps: int = 1, records: int = 1) -> Ceiling:
@@ -103,3 +104,11 @@ def log_one_minus(log_x: float) -> float:
     if log_x >= 0:
         return -math.inf
     return math.log1p(-math.exp(log_x)) if log_x < -0.7 else math.log(-math.expm1(log_x))
+
+
+def bisect(low: float, high: float, is_low: Callable[[float], bool], rounds: int) -> tuple[float, float]:
+    """Both ends around the number up to which `is_low` holds, after this many halvings."""
+    for _ in range(rounds):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_low(middle) else (low, middle)
+    return low, high

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from lostwax.bounds.ceiling import SMALLEST, Ceiling
+from lostwax.bounds.ceiling import SMALLEST, Array, Ceiling
 from lostwax.bounds.closed_forms import exp, log, log_add, log_one_minus
-from lostwax.bounds.step_law import UNIT, Array, Cells, CellTest, LossLaw, Window
+from lostwax.bounds.step_law import UNIT, Cells, CellTest, LossLaw, Window
 
 LARGEST = 2**21  # points of a transform: about 0.2 s each
 ATTEMPTS = 6

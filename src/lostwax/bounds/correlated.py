@@ -76,44 +76,44 @@ class Correlated(Sampling):
         """With the rate of the call, for the steps that a record may be in."""
         if sample_rate == 1:
             return self
-        return replace(self, batches=self.batches.resolved(sample_rate, self._own_steps(steps)))
+        return replace(self, batches=self.batches.resolved(sample_rate, self._record_steps(steps)))
 
-    def _own_steps(self, steps: int) -> int:
+    def _record_steps(self, steps: int) -> int:
         """The number of steps that a record may be in."""
-        own = 1 if self.bands is None else math.ceil(steps / self.bands)
+        possible = 1 if self.bands is None else math.ceil(steps / self.bands)
         epochs = getattr(self.batches, "epochs", None)
-        if epochs is not None and epochs > own:
+        if epochs is not None and epochs > possible:
             raise ValueError(
-                f"Expected at most {own} epochs, got {epochs}: of steps={steps}, only that many are bands={self.bands} "
-                "apart, and a record may be in no others."
+                f"Expected at most {possible} epochs, got {epochs}: of steps={steps}, only that many are "
+                f"bands={self.bands} apart, and a record may be in no others."
             )
-        return own
+        return possible
 
     def share(self, steps: int) -> float:
         """Of all steps."""
-        own = self._own_steps(steps)
-        return self.batches.share(own) * own / steps
+        possible = self._record_steps(steps)
+        return self.batches.share(possible) * possible / steps
 
     def visits(self, steps: int) -> int:
         """At most all that it may be in."""
-        return self.batches.visits(self._own_steps(steps))
+        return self.batches.visits(self._record_steps(steps))
 
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
-        own = self.batches.ceiling(log_kappa, noise / self.norm, self._own_steps(steps), tolerance)
-        return replace(own, method=f"{own.method}, correlated noise")
+        ceiling = self.batches.ceiling(log_kappa, noise / self.norm, self._record_steps(steps), tolerance)
+        return replace(ceiling, method=f"{ceiling.method}, correlated noise")
 
     def as_full_batches(self, steps: int) -> bool:
         """If a record is in all that it may be in, or known ones."""
-        return self.batches.as_full_batches(self._own_steps(steps))
+        return self.batches.as_full_batches(self._record_steps(steps))
 
     def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
         """That of the steps that it may be in."""
-        return self.batches.log_limit(log_kappa, self._own_steps(steps)) if records == 1 else 0.0
+        return self.batches.log_limit(log_kappa, self._record_steps(steps)) if records == 1 else 0.0
 
     def information(self, noise: float, steps: int) -> float:
         """That of the steps that it may be in."""
-        return self.batches.information(noise / self.norm, self._own_steps(steps))
+        return self.batches.information(noise / self.norm, self._record_steps(steps))
 
     def epsilon(self, noise: float, steps: int, delta: float) -> float:
         """That of the steps that it may be in."""
-        return self.batches.epsilon(noise / self.norm, self._own_steps(steps), delta)
+        return self.batches.epsilon(noise / self.norm, self._record_steps(steps), delta)

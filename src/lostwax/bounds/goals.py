@@ -3,27 +3,87 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from scipy.special import bdtrc
 
 from lostwax.bounds import checks
-from lostwax.bounds.ceiling import SMALLEST, Ceiling
+from lostwax.bounds.ceiling import SMALLEST, Array, Ceiling, Floor, discrete_floor, gaussian_floor
 from lostwax.bounds.closed_forms import log, log_binomial
-from lostwax.bounds.counting import at_least, log_most_informed
-from lostwax.bounds.curve import CeilingCurve, best_of_several, widest_gap
-from lostwax.bounds.floor import Floor, discrete_floor, gaussian_floor
-from lostwax.bounds.leaks import Leak
-from lostwax.bounds.step_law import Array
+from lostwax.bounds.curve import CeilingCurve, at_least, best_of_several, log_most_informed, widest_gap
+from lostwax.bounds.inequalities import from_dp
+from lostwax.bounds.sampling import Curve, Sampling
 
 ONE_RUN = "One training run on these records is released, with any of its intermediate models."
 INDEPENDENT = "No other record depends on the secret one. (Copies and relatives belong into a group: Records(k).)"
 WHOLE = "The baseline is the success of the best guess from all that the adversary knows besides the release."
+
+
+class Leak(NamedTuple):
+    """What bounds the influence of a record on the release, as far as goals need it.
+
+    The release has one distribution with the record, and one for each way to train without it (`Sampling.curves`).
+    """
+
+    ceiling: Callable[[float, float, int], Ceiling]  # of a log baseline and a tolerance, for a group of records
+    curves: Callable[[float], list[CeilingCurve]]  # of a tolerance, for one record
+    information: Callable[[], float]  # nats that the release can say about a record, at most
+    assumptions: tuple[str, ...]  # what must be true of the training, in words
+    adjacency: str  # what training without the record means
+    independent: bool = False  # several records can be tested independently of each other
+    in_groups: bool = False  # groups of records have a separate ceiling, as fast as that of one
+
+
+def noise_leak(noise: float, steps: int, sampling: Sampling) -> Leak:
+    """T noisy sums of clipped gradients."""
+
+    def enclosed(curve: Curve, tolerance: float) -> CeilingCurve:
+        return CeilingCurve(lambda log_kappa: curve(log_kappa, noise, steps, tolerance))
+
+    sums = "the sum" if steps == 1 else f"each of {steps:,} sums"
+    added = f"Gaussian noise of {noise:g} times the clipping norm is added to {sums}"
+    return Leak(
+        ceiling=lambda log_kappa, tolerance, records: sampling.ceiling(log_kappa, noise, steps, tolerance, records),
+        curves=lambda tolerance: [enclosed(curve, tolerance) for curve in sampling.curves],
+        information=lambda: sampling.information(noise, steps),
+        assumptions=(f"{added} of clipped gradients, one gradient per record.", sampling.assumption),
+        adjacency=sampling.adjacency,
+        independent=sampling.independent,
+        in_groups=sampling.in_groups,
+    )
+
+
+def guarantee_leak(epsilon: float, delta: float) -> Leak:
+    """(epsilon, delta)-differential privacy of the whole training."""
+    epsilon, delta = checks.privacy(epsilon, delta)
+
+    def ceiling(log_kappa: float, tolerance: float, records: int = 1) -> Ceiling:
+        if records > 1:
+            raise ValueError(
+                f"Expected a noise_multiplier for goal=Records({records}): epsilon is that of one record, and what "
+                "follows for a group is hardly a limit. Pass noise_multiplier, steps and sampling instead of epsilon."
+            )
+        return from_dp(log_kappa, epsilon, delta)
+
+    def information() -> float:
+        """KL <= epsilon tanh(epsilon / 2): randomised response is the worst case of pure differential privacy.
+
+        With a delta, the release may contain the record as it is.
+        """
+        return math.inf if delta > 0 else epsilon * math.tanh(epsilon / 2)
+
+    privacy = f"epsilon = {epsilon:g}" + (f" and delta = {delta:g}" if delta else "")
+    return Leak(
+        ceiling=ceiling,
+        curves=lambda tolerance: [CeilingCurve(lambda log_kappa: ceiling(log_kappa, tolerance))],
+        information=information,
+        assumptions=(f"The whole training is differentially private with {privacy}, for one record.",),
+        adjacency="that of the privacy guarantee",
+    )
 
 
 class Goal(ABC):
@@ -62,8 +122,8 @@ class Success(Goal):
 
     def answer(self, leak: Leak, log_kappa: float | None, tolerance: float) -> Ceiling:
         """No attack on this leak reaches the goal more often."""
-        found = self._ceiling(leak, self.checked(log_kappa), tolerance)
-        return replace(found, assumptions=(*leak.assumptions, *self.assumptions(leak), ONE_RUN))
+        ceiling = self._ceiling(leak, self.checked(log_kappa), tolerance)
+        return replace(ceiling, assumptions=(*leak.assumptions, *self.assumptions(leak), ONE_RUN))
 
 
 @final
@@ -79,7 +139,7 @@ class Record(Success):
         return INDEPENDENT, WHOLE
 
     def _ceiling(self, leak: Leak, log_kappa: float, tolerance: float) -> Ceiling:
-        return leak.ceiling(log_kappa, tolerance)
+        return leak.ceiling(log_kappa, tolerance, 1)
 
 
 @final
@@ -120,21 +180,21 @@ class Records(Success):
         if self.of is None:
             return leak.ceiling(log_kappa, tolerance, self.k)
         k, n = self.k, self.of
-        one = leak.ceiling(log_kappa, tolerance)
+        single = leak.ceiling(log_kappa, tolerance, 1)
         if n == 1:
-            return one
+            return single
         log_blind = min(_log_tail(k, n, log_kappa), -SMALLEST)
-        method = f"{one.method}; at least {k} of {n}"
+        method = f"{single.method}; at least {k} of {n}"
         if log_blind >= -1e-9:
             return Ceiling(log_blind, 0.0, log_blind, method)
-        curves = [CeilingCurve(curve) for curve in leak.curves(tolerance)]
+        curves = leak.curves(tolerance)
         log_upper = log(min(at_least(curve, math.exp(log_kappa), k, n) for curve in curves))
-        log_upper = min(log_upper, log_most_informed(log_blind, n * leak.information))
+        log_upper = min(log_upper, log_most_informed(log_blind, n * leak.information()))
         if leak.in_groups:
             log_upper = min(log_upper, leak.ceiling(log_blind, tolerance, n).log_upper)
         log_upper = max(log_upper, log_blind)
         # Records whose gradients are orthogonal can be tested one by one.
-        low = log(float(bdtrc(k - 1, n, one.lower)) * (1 - 1e-9)) if leak.independent else -math.inf
+        low = log(float(bdtrc(k - 1, n, single.lower)) * (1 - 1e-9)) if leak.independent else -math.inf
         return Ceiling(max(log_blind, min(low, log_upper, -SMALLEST)), log_upper, log_blind, method)
 
 
@@ -176,7 +236,7 @@ class Attribute(Success):
     def _ceiling(self, leak: Leak, log_kappa: float, tolerance: float) -> Ceiling:
         p = self._probabilities
         p = p / p.sum()
-        curves = [CeilingCurve(curve).with_points(float(p.max())) for curve in leak.curves(tolerance)]
+        curves = [curve.with_points(float(p.max())) for curve in leak.curves(tolerance)]
         answers = [(*best_of_several(curve, p, tolerance), curve.known[0].method) for curve in curves]
         low, high, method = min(answers, key=lambda answer: answer[1])
         log_blind = math.log(float(p.max()))
@@ -208,11 +268,11 @@ class Membership(Success):
     def _ceiling(self, leak: Leak, log_kappa: float, tolerance: float) -> Ceiling:
         curve = leak.curves(tolerance)[0]  # false positives are those of training without the record
         if self.fpr is not None:
-            found = curve(math.log(self.fpr))
-            return replace(found, quantity=f"true-positive rate at a false-positive rate of {self.fpr:g}")
+            quantity = f"true-positive rate at a false-positive rate of {self.fpr:g}"
+            return replace(curve.at(math.log(self.fpr)), quantity=quantity)
         half = math.log(0.5)
-        method = curve(half).method
-        low, high = widest_gap(CeilingCurve(curve), tolerance)
+        method = curve.at(half).method
+        low, high = widest_gap(curve, tolerance)
         log_upper = min(0.0, half + math.log1p(high) + 1e-15)
         log_lower = max(half, min(half + math.log1p(max(0.0, low)) - 1e-15, log_upper))
         return Ceiling(log_lower, log_upper, half, f"{method}; the best threshold", quantity="accuracy")
@@ -259,7 +319,7 @@ class MeanSquaredError(Goal):
     def answer(self, leak: Leak, log_kappa: float | None, tolerance: float) -> Floor:
         """No attack on this leak has a smaller error."""
         self.checked(log_kappa)
-        information = leak.information * (1 + 1e-12)
+        information = leak.information() * (1 + 1e-12)
         if math.isinf(information):
             raise ValueError(
                 "Expected a noise_multiplier for goal=MeanSquaredError(...): with a delta, a release may contain a "
@@ -291,30 +351,3 @@ def _log_tail(k: int, n: int, log_kappa: float) -> float:
         ]
         return min(0.0, float(np.logaddexp.reduce(terms)))
     return min(0.0, float(np.logaddexp.reduce(log_binomial(n, kappa)[k:])))
-
-
-def wanted(goal: Goal | None, records: int | None) -> Goal:
-    """The goal that these arguments mean."""
-    if records is not None:
-        warnings.warn(
-            f"lostwax: records={records!r} is deprecated: pass goal=lw.bounds.Records({records!r}).",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        return Records(records)
-    if goal is None:
-        return Record()
-    if not isinstance(goal, Goal):
-        raise TypeError(
-            f"Expected goal to be a value like lw.bounds.Record() or lw.bounds.Membership(fpr=0.01), got "
-            f"{goal.__name__ if isinstance(goal, type) else type(goal).__name__}."
-        )
-    return goal
-
-
-def wanted_success(goal: Goal | None) -> Success:
-    """The goal of `calibrate`."""
-    aim = wanted(goal, None)
-    if not isinstance(aim, Success):
-        raise TypeError(f"Expected goal={type(aim).__name__}(...) to be a success. An error has no max_success.")
-    return aim

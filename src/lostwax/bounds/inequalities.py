@@ -12,7 +12,7 @@ from scipy.special import entr, logsumexp
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
-from lostwax.bounds.closed_forms import closed_above, log, log_add
+from lostwax.bounds.closed_forms import bisect, closed_above, log, log_add
 from lostwax.bounds.step_law import StepLaw
 
 ADJACENCY = "add or remove one record"
@@ -35,12 +35,12 @@ def epsilon_of(noise_multiplier: float, sample_rate: float, steps: int, delta: f
     from dp_accounting.rdp import RdpAccountant
 
     step = dp_event.PoissonSampledDpEvent(sample_rate, dp_event.GaussianDpEvent(noise_multiplier))
-    one = NeighboringRelation.ADD_OR_REMOVE_ONE
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE
     loss = 1 / (2 * noise_multiplier**2)  # of a step that drew the record, mean
-    grid = PLDAccountant(one, value_discretization_interval=interval * max(1.0, loss)).compose(step, steps)
+    grid = PLDAccountant(relation, value_discretization_interval=interval * max(1.0, loss)).compose(step, steps)
     epsilon = float(grid.get_epsilon(delta))
     if epsilon == math.inf:  # delta is below the mass that the grid cuts off; Renyi DP cuts off none
-        epsilon = float(RdpAccountant(neighboring_relation=one).compose(step, steps).get_epsilon(delta))
+        epsilon = float(RdpAccountant(neighboring_relation=relation).compose(step, steps).get_epsilon(delta))
     return min(full, epsilon)
 
 
@@ -77,31 +77,11 @@ def fano_advantage(prior: Sequence[float], noise_multiplier: float, squared_dist
     information = float(-(p * np.log(p + (1 - p) * alike)).sum())  # >= I(candidate; release)
     # Fano: the error t obeys h(t) + t log(n - 1) >= H(prior) - I, and the left side rises up to t = 1 - 1/n.
     missing = float(entr(p).sum()) - information
-    low, high = 0.0, 1 - 1 / p.size
-    for _ in range(100):
-        t = (low + high) / 2
-        low, high = (t, high) if entr(t) + entr(1 - t) + t * math.log(p.size - 1) < missing else (low, t)
+    low, _ = bisect(
+        0.0, 1 - 1 / p.size, lambda t: bool(entr(t) + entr(1 - t) + t * math.log(p.size - 1) < missing), 100
+    )
     best = float(p.max())
     return min(1.0, max(0.0, (1 - low - best) / (1 - best)))
-
-
-def mse_lower_bound(diameters: Sequence[float], epsilon: float) -> float:
-    """Least mean squared error of an *unbiased* attack under (2, epsilon)-RDP: mean diameter^2 / 4(e^eps - 1).
-
-    A biased attack can do better: this is not a ceiling on success (Guo et al. 2022; Hayes et al. 2023, appendix K).
-    """
-    sides = np.asarray(diameters, float)
-    if sides.ndim != 1 or sides.size == 0 or not (np.isfinite(sides) & (sides > 0)).all():
-        raise ValueError(
-            f"Expected diameters to be one positive number per coordinate, got {diameters!r}. "
-            "For pixels in [0, 1] pass [1.0] * dimension."
-        )
-    epsilon = checks.positive("epsilon", epsilon, "It is the Renyi epsilon at order 2; at 0 nothing leaks at all.")
-    log_floor = math.log(float(np.mean(sides**2)) / 4) - epsilon - math.log(-math.expm1(-epsilon))
-    return math.exp(log_floor)
-
-
-REMEDY = "It is the epsilon of the privacy guarantee."
 
 
 def from_dp(log_baseline: float, epsilon: float, delta: float = 0.0) -> Ceiling:
@@ -112,13 +92,7 @@ def from_dp(log_baseline: float, epsilon: float, delta: float = 0.0) -> Ceiling:
     most exp(epsilon) kappa + delta; its complement at least exp(-epsilon) (1 - kappa - delta).
     """
     log_kappa = checks.log_baseline(log_baseline)
-    epsilon = checks.not_negative("epsilon", epsilon, REMEDY)
-    delta = checks.not_negative("delta", delta, "It is the delta of the privacy guarantee, at least 0.")
-    if delta >= 1:
-        raise ValueError(
-            f"Expected delta={delta!r} to lie in [0, 1). It is the chance that the guarantee of epsilon fails, for "
-            "instance 1e-5; from 1 on nothing is guaranteed."
-        )
+    epsilon, delta = checks.privacy(epsilon, delta)
     log_event = log_add(log_kappa + epsilon, log(delta))
     log_complement = log_add(log(-math.expm1(-epsilon)), log_add(log_kappa, log(delta)) - epsilon)
     # 1 - e^-eps (1 - kappa - delta) = (1 - e^-eps) + e^-eps (kappa + delta): positive terms
@@ -135,8 +109,8 @@ def exact_reconstruction(candidates: int, epsilon: float) -> Ceiling:
     in Balle et al. 2022, section VII-F, is the leakage, gamma / kappa.
     """
     remedy = "It is the number of equally likely records, at least 2."
-    m = checks.whole("candidates", candidates, remedy, lowest=2, highest=2**53)
-    epsilon = checks.not_negative("epsilon", epsilon, REMEDY)
+    m = checks.whole("candidates", candidates, remedy, lowest=2, highest=checks.MAX_COUNT)
+    epsilon, _ = checks.privacy(epsilon)
     log_gamma = -math.log1p((m - 1) * math.exp(-epsilon))
     return closed_above(log_gamma, -math.log(m), "epsilon-DP, exact reconstruction, substitution", epsilon)
 
@@ -148,7 +122,7 @@ def delta_from_success(success: float, epsilon: float) -> float:
     (Balle et al. 2022, Theorem 5).
     """
     success = checks.probability("success", success, "It is the highest success over all pairs of records.")
-    epsilon = checks.not_negative("epsilon", epsilon, REMEDY)
+    epsilon, _ = checks.privacy(epsilon)
     # (e^eps + 1) gamma - e^eps = gamma - e^eps (1 - gamma)
     log_loss = epsilon + math.log1p(-success)
     return max(0.0, success - math.exp(log_loss)) if log_loss < 0 else 0.0

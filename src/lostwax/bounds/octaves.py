@@ -14,11 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import log_ndtr
 
-from lostwax.bounds.step_law import QUADRATURE, RULES, UNIT, Array
+from lostwax.bounds.ceiling import Array
+from lostwax.bounds.step_law import RULES, UNIT, mass_error, split_masses
 
 LOWEST = 9.5  # deviations below which the left tail of one variable is merged
-RAISED = 1e-11  # by how much the mean may rise each time the left tail is merged
-SHARE = 4.0  # variance of the log that one rounding may add, as a multiple of 1 / m^2 of what there is
+RAISED_MEAN = 1e-11  # by how much the mean may rise each time the left tail is merged
+ADDED_VARIANCE = 4.0  # of the log that one rounding may add, as a multiple of 1 / m^2 of what there is
+WIDE_RULES = (*RULES, (60.0, 40))
 OVER, UNDER, FIRST = 0, 1, 2
 
 
@@ -62,10 +64,10 @@ class SumLaw:
         a, b = _Rows.of(self.masses, rows), _Rows.of(other.masses, rows)
         masses = [a.plus(b, OVER, OVER).at_most(), a.plus(b, UNDER, UNDER).at_least()]
         for number, shift in enumerate(self.shifts, start=FIRST):
-            rest = OVER if shift.above else UNDER
-            law = a.plus(b, number, rest)
+            unshifted = OVER if shift.above else UNDER
+            law = a.plus(b, number, unshifted)
             if other is not self:
-                law = law.mixed(a.plus(b, rest, number), other.count / count)
+                law = law.mixed(a.plus(b, unshifted, number), other.count / count)
             masses.append(law.at_most() if shift.above else law.at_least())
         escaped = self.escaped + other.escaped
         return SumLaw(np.stack(masses), origin, self.unit, count, escaped, self.shifts)
@@ -110,10 +112,10 @@ class SumLaw:
         return self if top > x[-m - 1] else self.rounded(self.origin, self.unit, top)
 
     def _first(self) -> int:
-        """The last point x with E[(x - X)_+] / count at most `RAISED`."""
+        """The last point x with E[(x - X)_+] / count at most `RAISED_MEAN`."""
         x, mass = self.points, self.masses[OVER].ravel()
         raised = x * np.cumsum(mass) - np.cumsum(mass * x)
-        return int(np.flatnonzero(raised <= RAISED * self.count)[-1])
+        return int(np.flatnonzero(raised <= RAISED_MEAN * self.count)[-1])
 
     def _last(self, negligible: float) -> int:
         """The first point x with E[(X - x)_+] / count at most `negligible`."""
@@ -138,13 +140,11 @@ def sum_of(
     noise: float, count: int, points: int, *, highest: float, negligible: float, shifts: tuple[Shift, ...]
 ) -> SumLaw:
     """The law of the sum of `count` variables by doubling; z beyond `highest` is cut off."""
-    one = _one(noise, points, highest, shifts)
-    total = one
+    single = total = _single(noise, points, highest, shifts)
     for bit in f"{count:b}"[1:]:
         total = (total + total).settled(negligible)
         if bit == "1":
-            one_more = one.rounded(one.origin, total.unit, float(one.points[-1]))
-            total = (total + one_more).settled(negligible)
+            total = (total + single.rounded(single.origin, total.unit, float(single.points[-1]))).settled(negligible)
     return total.cut(negligible)
 
 
@@ -153,11 +153,11 @@ def _sides(shifts: tuple[Shift, ...]) -> Array:
     return np.array([1, -1, *(1 if shift.above else -1 for shift in shifts)])[:, None]
 
 
-def _one(noise: float, m: int, highest: float, shifts: tuple[Shift, ...]) -> SumLaw:
+def _single(noise: float, m: int, highest: float, shifts: tuple[Shift, ...]) -> SumLaw:
     """The law of a single Y: the mass of each cell between two points is split so that its mean is kept."""
     half = 1 / (2 * noise**2)
-    # SHARE / m^2 = E[(unit / Y)^2] / 6 / Var(log Y), with E[Y^-2] = exp(3 / s^2)
-    unit = math.sqrt(6 * SHARE) / noise * math.exp(-3 * half) / m
+    # ADDED_VARIANCE / m^2 = E[(unit / Y)^2] / 6 / Var(log Y), with E[Y^-2] = exp(3 / s^2)
+    unit = math.sqrt(6 * ADDED_VARIANCE) / noise * math.exp(-3 * half) / m
     origin = max(math.exp(-LOWEST / noise - half), unit)
     top = math.exp(highest / noise - half)
     rows = 2 + max(0, math.ceil(math.log2(max((top - origin) / unit / m, 1.0))))
@@ -165,13 +165,17 @@ def _one(noise: float, m: int, highest: float, shifts: tuple[Shift, ...]) -> Sum
     z = noise * np.log(y) + 1 / (2 * noise)
     width = noise * np.log1p(np.diff(y) / y[:-1])
     sizes = [0.0, 0.0, *(shift.size for shift in shifts)]
-    far = float(np.abs(z[[0, -1]]).max()) + max(sizes)
-    relative = QUADRATURE + UNIT * (64 + 4 * far**2 + 16 * (far + 1) * (noise + 1 / noise + 1))
+    relative = mass_error(noise, float(np.abs(z[[0, -1]]).max()) + max(sizes))
     laws = []
     for size in sizes:
-        down, up = _split(z[:-1] - size, width, noise)
-        law = np.append(down, math.exp(log_ndtr(size - z[-1])))
-        law[1:] += up
+        start = z[:-1] - size
+        reach = width * (np.abs(start) + width + 3 + 1 / noise)
+        if float(reach.max()) > WIDE_RULES[-1][0]:
+            raise ArithmeticError(f"A cell is too wide to be integrated (noise {noise}). This is a bug in lostwax.")
+        down, up = split_masses(start, width, reach, np.ones((1, width.size)), noise, WIDE_RULES)
+        scale = width * np.exp(-start * start / 2) / math.sqrt(2 * math.pi)
+        law = np.append(scale * down, math.exp(log_ndtr(size - z[-1])))
+        law[1:] += scale * up
         law[0] += math.exp(log_ndtr(z[0] - size))
         laws.append(law)
     masses = np.stack(laws) * (1 + _sides(shifts) * relative)
@@ -179,37 +183,13 @@ def _one(noise: float, m: int, highest: float, shifts: tuple[Shift, ...]) -> Sum
     return SumLaw(masses.reshape(-1, rows, m), origin, unit, 1, escaped, shifts)
 
 
-def _split(z: Array, width: Array, noise: float) -> tuple[Array, Array]:
-    """Normal masses that the cells [z, z + width] send to their lower and upper ends; see `step_law`."""
-    reach = width * (np.abs(z) + width + 3 + 1 / noise)
-    down, up = np.zeros_like(z), np.zeros_like(z)
-    rules = (*RULES, (60.0, 40))
-    if float(reach.max()) > rules[-1][0]:
-        raise ArithmeticError(f"A cell is too wide to be integrated (noise {noise}). This is a bug in lostwax.")
-    lowest = -1.0
-    for highest, number in rules:
-        here = np.flatnonzero((reach > lowest) & (reach <= highest))
-        lowest = highest
-        nodes, weights = np.polynomial.legendre.leggauss(number)
-        start, size = z[here], width[here]
-        whole = np.expm1(size / noise)
-        for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
-            t = node * size
-            density = weight * np.exp(-t * (start + t / 2))
-            share = np.expm1(t / noise) / whole
-            up[here] += density * share
-            down[here] += density * (1 - share)
-    scale = width * np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-    return scale * down, scale * up
-
-
 def _unit(x: Array, mass: Array, m: int) -> float:
-    """The unit u with E[(u / X)^2] / 6 = SHARE / m^2 Var(log X)."""
+    """The unit u with E[(u / X)^2] / 6 = ADDED_VARIANCE / m^2 Var(log X)."""
     logs = np.log(x)
     total = float(mass.sum())
     mean = float(mass @ logs) / total
     variance = float(mass @ (logs - mean) ** 2) / total
-    return math.sqrt(6 * SHARE * variance * total / float(mass @ x**-2.0)) / m
+    return math.sqrt(6 * ADDED_VARIANCE * variance * total / float(mass @ x**-2.0)) / m
 
 
 def _multiples(rows: int, m: int) -> Array:

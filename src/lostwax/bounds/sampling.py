@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self, final
 
 from lostwax.bounds import checks
-from lostwax.bounds.balls_in_bins import balls_in_bins
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
 from lostwax.bounds.closed_forms import gaussian, log_add, log_one_minus
 from lostwax.bounds.inequalities import ADJACENCY, epsilon_of, step_divergence
-from lostwax.bounds.poisson import subsampled
-from lostwax.bounds.shuffled import shuffled
+from lostwax.bounds.random_batches import balls_in_bins, shuffled, subsampled
 
 if TYPE_CHECKING:
     from lostwax.trainers.batches import Law
@@ -42,13 +39,13 @@ class Sampling(ABC):
         """What must be true of the batches, in words."""
         return f"{self}: {self.words}."
 
-    @abstractmethod
-    def share(self, steps: int) -> float:
-        """The share of the steps that a record is in, on average."""
-
     def visits(self, steps: int) -> int:
         """The number of steps that a record can be in."""
         return steps
+
+    def share(self, steps: int) -> float:
+        """The share of the steps that a record is in, on average."""
+        return self.visits(steps) / steps
 
     def resolved(self, sample_rate: float, steps: int) -> Self:
         """With the `sample_rate` of the call, where this value leaves it open; else it must not contradict."""
@@ -67,9 +64,9 @@ class Sampling(ABC):
         Of several records one after the other is left out. Each time, an event of probability p has at most gamma(p)
         with the record. The lower end is that of one record.
         """
-        one = self._one(log_kappa, noise, steps, tolerance)
+        single = self._one(log_kappa, noise, steps, tolerance)
         if records == 1:
-            return one
+            return single
         together = gaussian(log_kappa, noise / self.sensitivity, self.visits(steps), records)
         log_upper, log_slope = log_kappa, 0.0
         for left in reversed(range(records)):
@@ -77,10 +74,10 @@ class Sampling(ABC):
             log_upper, log_slope = last.log_upper, log_slope + (last.log_slope or 0.0)  # the chain rule
             if log_upper >= min(-SMALLEST, together.log_upper):
                 break
-        method = f"{one.method}; {records} records, one after the other"
         if together.log_upper <= log_upper:
-            return replace(one, log_upper=together.log_upper, method=method, log_slope=together.log_slope)
-        return replace(one, log_upper=min(0.0, log_upper), method=method, log_slope=log_slope)
+            log_upper, log_slope = together.log_upper, together.log_slope or 0.0
+        method = f"{single.method}; {records} records, one after the other"
+        return replace(single, log_upper=min(0.0, log_upper), method=method, log_slope=log_slope)
 
     def _without(self, left: int) -> Sampling:
         """How the remaining records are drawn once `left` of them are left out."""
@@ -192,10 +189,6 @@ class FullBatch(Sampling):
     in_groups = True
     words = "no record is in a step more than once"
 
-    def share(self, steps: int) -> float:
-        """All."""
-        return 1.0
-
     def law(self, steps: int) -> Law:
         """No draws."""
         from lostwax.trainers.batches import Independent
@@ -226,10 +219,6 @@ class Cyclic(Sampling):
     def __post_init__(self) -> None:
         if self.epochs is not None:
             checks.epochs(self.epochs)
-
-    def share(self, steps: int) -> float:
-        """Epochs per step."""
-        return self.visits(steps) / steps
 
     def visits(self, steps: int) -> int:
         """One per epoch."""
@@ -269,10 +258,6 @@ class _Epochs(Sampling):
 
     def __post_init__(self) -> None:
         checks.epochs(self.epochs)
-
-    def share(self, steps: int) -> float:
-        """Epochs per step."""
-        return self.epochs / steps
 
     def visits(self, steps: int) -> int:
         """One per epoch."""
@@ -367,43 +352,22 @@ class Shuffled(_Epochs):
 
     def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
         """At most that of one full-batch step per epoch."""
-        one = self._one(log_kappa, noise, steps, tolerance)
+        single = self._one(log_kappa, noise, steps, tolerance)
         together = gaussian(log_kappa, noise, self.epochs, records)
-        return replace(one, log_upper=together.log_upper, log_slope=together.log_slope)
+        return replace(single, log_upper=together.log_upper, log_slope=together.log_slope)
 
     def as_full_batches(self, steps: int) -> bool:
         """Its upper end is."""
         return True
 
 
-def drawn(sampling: Sampling | str | None, sample_rate: float, steps: int) -> Sampling:
+def drawn(sampling: Sampling | None, sample_rate: float, steps: int) -> Sampling:
     """The sampling that these arguments of `bound` and `calibrate` mean."""
     rate = checks.sample_rate(sample_rate)
-    if isinstance(sampling, str):
-        sampling = _named(sampling, rate)
-    elif sampling is None:
-        sampling = Poisson()
-    elif not isinstance(sampling, Sampling):
+    sampling = Poisson() if sampling is None else sampling
+    if not isinstance(sampling, Sampling):
         raise TypeError(
             f"Expected sampling to be a value like lw.bounds.Poisson(0.01) or lw.bounds.Shuffled(epochs=10), got "
             f"{sampling.__name__ if isinstance(sampling, type) else type(sampling).__name__}."
         )
     return sampling.resolved(rate, steps)
-
-
-def _named(name: str, rate: float) -> Sampling:
-    """The sampling that had this name up to version 1.0."""
-    if name not in ("poisson", "shuffled", "fixed"):
-        raise ValueError(
-            f"Expected sampling={name!r} to be a value like lw.bounds.Poisson(0.01) or lw.bounds.Shuffled(epochs=10)."
-        )
-    if name != "poisson" and rate < 1:
-        raise ValueError(
-            f"Expected a value instead of sampling={name!r}: pass sampling=lw.bounds.Shuffled(epochs) or "
-            "lw.bounds.FixedSize(n, b), and leave out sample_rate."
-        )
-    value = "Poisson()" if name == "poisson" else "FullBatch()"
-    warnings.warn(
-        f"lostwax: sampling={name!r} is deprecated: pass sampling=lw.bounds.{value}.", DeprecationWarning, stacklevel=4
-    )
-    return Poisson() if name == "poisson" else FullBatch()

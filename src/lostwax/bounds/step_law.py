@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
-from lostwax.bounds.closed_forms import log_binomial
-
-Array = np.ndarray
+from lostwax.bounds.ceiling import Array
+from lostwax.bounds.closed_forms import bisect, log_binomial
 
 
 @dataclass(frozen=True)
@@ -181,13 +180,17 @@ def cut(step: StepLaw, spacing: float, right: float) -> Cells:
     skip = 0 if wide.size == 0 else min(int(wide[-1]) + 1, j.size - 1)  # too wide for the rules: part of the left cell
     j, z, width, reach, shares = j[skip:], z[skip:], width[skip:], reach[skip:], shares[:, skip:]
 
-    log_down, log_up = _split(step, z[:-1], width[:-1], reach[:-1], shares[:, :-1])
+    down, up = split_masses(z[:-1], width[:-1], reach[:-1], shares[:, :-1], step.noise)
+    log_density = np.log(width[:-1]) - z[:-1] * z[:-1] / 2 - 0.5 * math.log(2 * math.pi)
+    log_down, log_up = log_density + np.log(down), log_density + np.log(up)
     log_cell = np.logaddexp(log_down, log_up)
     log_hit = step.log_least + spacing * j[:-1] + np.logaddexp(log_down, log_up + spacing)  # mu of a cell
     log_left, log_left_hit = float(log_ndtr(z[0])), _log_left_hit(step, float(z[0]))
     log_left_down, log_left_up = _split_left(step, float(z[0]), float(j[0] * spacing))
     ups, downs = np.append(log_left_up, log_up), np.append(log_down, -np.inf)
-    relative = _relative(step, z, log_left_down - log_left)
+    relative = mass_error(step.noise, float(np.abs(z[[0, -1]]).max()), step.records, len(step.log_weights))
+    if log_left_down > -math.inf:
+        relative += 8 * UNIT * math.exp(log_left - log_left_down)  # what cancels in the left cell
     number = np.append(j[0] - 1, j[:-1])
     escaped = (step.escaped + math.exp(step.log_mass_above(float(z[-1])))) * (1 + 1e-9)
     null = LossLaw(number, np.append(log_left, log_cell), relative)
@@ -210,49 +213,45 @@ def _split_left(step: StepLaw, z: float, height: float) -> tuple[float, float]:
     log_left = float(log_ndtr(z))
     log_excess = step.log_least + float(_log_expm1(np.array(height)))
     log_up = min(step.log_excess_below(z) - log_excess, log_left)
-    kept = -math.expm1(log_up - log_left)
-    if log_left < EMPTY or kept < 1e-9:
+    lower_share = -math.expm1(log_up - log_left)
+    if log_left < EMPTY or lower_share < 1e-9:
         return -math.inf, _log_left_hit(step, z) - step.log_least - height
-    return log_left + math.log(kept), log_up
+    return log_left + math.log(lower_share), log_up
 
 
-def _split(step: StepLaw, z: Array, width: Array, reach: Array, shares: Array) -> tuple[Array, Array]:
-    """Log null masses that each cell sends to its lower and to its upper end.
+def split_masses(
+    z: Array, width: Array, reach: Array, shares: Array, noise: float, rules: Sequence[tuple[float, int]] = RULES
+) -> tuple[Array, Array]:
+    """Null masses that the cells [z, z + width] send to their lower and upper ends, over width phi(z).
 
-    At z_j + t the upper end receives (R - R_j) / (R_(j+1) - R_j) = sum_i share_i expm1(i t / s) / the same at the
-    full width, and the lower end the rest. All terms are positive, and no node is so near an end that digits cancel.
+    At z + t the upper end receives (R - R_j) / (R_(j+1) - R_j) = sum_i share_i expm1(i t / s) / the same at the full
+    width, and the lower end what is left. All terms are positive, and no node is so near an end that digits cancel.
     """
+
+    def growth(shares: Array, t: Array) -> Array:
+        return np.asarray(sum(share * np.expm1(i * t / noise) for i, share in enumerate(shares, start=1)))
+
     down, up = np.zeros_like(z), np.zeros_like(z)
     lowest = -1.0
-    for highest, count in RULES:
+    for highest, count in rules:
         here = np.flatnonzero((reach > lowest) & (reach <= highest))
         lowest = highest
-        if here.size == 0:
-            continue
         nodes, weights = np.polynomial.legendre.leggauss(count)
         start, size, share = z[here], width[here], shares[:, here]
-        whole = _growth(step, share, size)
+        full_growth = growth(share, size)
         for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
             t = node * size
             density = weight * np.exp(-t * (start + t / 2))  # phi(z + t) / phi(z)
-            upper = _growth(step, share, t) / whole
+            upper = growth(share, t) / full_growth
             up[here] += density * upper
             down[here] += density * (1 - upper)
-    log_density = np.log(width) - z * z / 2 - 0.5 * math.log(2 * math.pi)
-    return log_density + np.log(down), log_density + np.log(up)
+    return down, up
 
 
-def _growth(step: StepLaw, shares: Array, t: Array) -> Array:
-    return np.asarray(sum(share * np.expm1(i * t / step.noise) for i, share in enumerate(shares, start=1)))
-
-
-def _relative(step: StepLaw, z: Array, log_kept: float) -> float:
-    """Relative error of every mass: quadrature, edges (s times a log), densities (z^2 / 2), binomial, left cell."""
-    far = float(np.abs(z[[0, -1]]).max())
-    draws = len(step.log_weights)
-    rounding = UNIT * (64 * step.records + 4 * far**2 + 16 * draws * (far + 1) * (step.noise + 1 / step.noise + 1))
-    cancelled = 8 * UNIT * math.exp(-log_kept) if log_kept > -math.inf else 0.0
-    return QUADRATURE + rounding + cancelled
+def mass_error(noise: float, farthest: float, records: int = 1, draws: int = 1) -> float:
+    """Relative error of every mass: quadrature, binomial, densities (z^2 / 2), edges (s times a log)."""
+    rounding = 64 * records + 4 * farthest**2 + 16 * draws * (farthest + 1) * (noise + 1 / noise + 1)
+    return QUADRATURE + UNIT * rounding
 
 
 def _index(step: StepLaw, spacing: float, z: float) -> int:
@@ -357,11 +356,8 @@ class Cumulants:
 
 def _right(step: StepLaw, log_mass: float) -> float:
     """The z beyond which mu has at most this mass."""
-    low, high = LEFT + 1, (len(step.log_weights) - 1) / step.noise + 2 + math.sqrt(-2 * log_mass)
-    for _ in range(40):
-        z = (low + high) / 2
-        low, high = (z, high) if step.log_mass_above(z) > log_mass else (low, z)
-    return high
+    highest = (len(step.log_weights) - 1) / step.noise + 2 + math.sqrt(-2 * log_mass)
+    return bisect(LEFT + 1, highest, lambda z: step.log_mass_above(z) > log_mass, 40)[1]
 
 
 def _saddle(curve: Cumulants, log_kappa: float) -> float:
@@ -381,10 +377,7 @@ def _least(reached: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
     while not reached(high) and high < 1e12:
         low, high = high, 2 * high
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
+    return bisect(low, high, lambda tilt: not reached(tilt), 40)[1]
 
 
 def _reach(curve: Cumulants, tilt: float, deviation: float, side: int) -> tuple[float, float]:

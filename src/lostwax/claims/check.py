@@ -148,12 +148,12 @@ def check_dp(
         lost, first = strategy.not_finite, list(strategy.runs[0])
         fortune = _bet(strategy, player, ceiling.upper, games, seed)
     p_value, pair, cut = fortune.p_value, strategy.pair, strategy.cut
-    found = symptoms(first, cut.score, net, steps if epsilon is None else None)
-    look_for = next((one.look_for for one in found if one.look_for), pair.look_for)
-    shown_ones = [one for one in found if p_value < ALARM or one.certain or not one.look_for]
-    notes = tuple(f"{one.note} Look for {one.look_for}." if one.certain else one.note for one in shown_ones)
+    signs = symptoms(first, cut.score, net, steps if epsilon is None else None)
+    look_for = next((sign.look_for for sign in signs if sign.look_for), pair.look_for)
+    noted = [sign for sign in signs if p_value < ALARM or sign.certain or not sign.look_for]
+    notes = tuple(f"{sign.note} Look for {sign.look_for}." if sign.certain else sign.note for sign in noted)
     notes += tuple(f"Not tested, for weights were not finite in any run: {name}." for name in lost)
-    contradicted = noise_multiplier is not None and any(one.certain for one in found)
+    contradicted = noise_multiplier is not None and any(sign.certain for sign in signs)
     seconds = time.perf_counter() - start
     words = (pair.name, str(cut.score), look_for, notes, contradicted)
     return ClaimCheck(fortune.won, fortune.games, ceiling, p_value, *words, seconds)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from lostwax.adapters.checkpoint import unwrapped, without_prefix
 from lostwax.adapters.own_training import HELD_OUT, generators_kept, is_released, seed_all
-from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.claims.pairs import CanaryPair
 from lostwax.claims.slopes import Slopes, trainable
 from lostwax.exits import exits_refused
@@ -70,8 +70,8 @@ class Player:
 
     def _apart(self, pair: CanaryPair, *worlds: int) -> float:
         """How far apart two runs with the same seed end."""
-        one, other = (self(pair, which, "place").moved for which in worlds)
-        return math.hypot(*(float((value - other[name]).norm()) for name, value in one.items()))
+        first, second = (self(pair, which, "place").moved for which in worlds)
+        return math.hypot(*(float((value - second[name]).norm()) for name, value in first.items()))
 
     def _mean_effect(self, pair: CanaryPair) -> float:
         """How much farther runs go along the difference of the canaries with one than with the other."""
@@ -93,7 +93,7 @@ class Player:
         last, path = self._weights(returned)
         flat = torch.cat([last[name].flatten() for name in trainable(self.net)])
         read = _leading_to(flat, seen, self.slopes.start) if self.reads_steps and not path else []
-        path = [_finite(one) for one in path or read or [flat]]
+        path = [_finite(weights) for weights in path or read or [flat]]
         moved = {name: _finite(value).double() - self._start[name].double() for name, value in last.items()}
         finite = all(bool(value.isfinite().all()) for value in last.values())
         return Run(*self._along(path, pair), moved, len(path) if len(path) > 1 or read else None, finite)
@@ -105,7 +105,7 @@ class Player:
     def _weights(self, returned: Any) -> tuple[dict[str, Tensor], list[Tensor]]:
         """The last weights and buffers, and flat weights after every step if the function returned a list of them."""
         several = isinstance(returned, list | tuple)
-        states = [self._state(one) for one in (returned if several else [returned])]
+        states = [self._state(part) for part in (returned if several else [returned])]
         if not states:
             raise TypeError("check_dp: the function returned an empty list. Return the net, or weights of every step.")
         names = trainable(self.net)
@@ -141,10 +141,10 @@ class Player:
             *(torch.split(value, sizes, 1) for value in (steps, toward, of_others)), strict=True
         ):
             size = theirs.square().sum(1, keepdim=True).clamp_min(1e-30)
-            rest = mine - (mine * theirs).sum(1, keepdim=True) / size * theirs
-            rest = torch.where(rest.norm(dim=1, keepdim=True) > COLLINEAR * mine.norm(dim=1, keepdim=True), rest, 0)
+            alone = mine - (mine * theirs).sum(1, keepdim=True) / size * theirs
+            alone = torch.where(alone.norm(dim=1, keepdim=True) > COLLINEAR * mine.norm(dim=1, keepdim=True), alone, 0)
             within.append((step * mine).sum(1) / mine.norm(dim=1).clamp_min(1e-30))
-            across.append((step * rest).sum(1) / rest.norm(dim=1).clamp_min(1e-30))
+            across.append((step * alone).sum(1) / alone.norm(dim=1).clamp_min(1e-30))
         along = torch.stack([(steps * toward).sum(1), *within, *across], 1)
         others = torch.stack([(of_others * toward).sum(1), lengths[:, 2], toward.norm(dim=1)], 1)
         return torch.nan_to_num(along, 0, 0, 0), torch.nan_to_num(others, 0, 0, 0)

@@ -13,9 +13,8 @@ from lostwax.games import Records
 FAR = 1000.0  # an outlier, in units of a record
 LOUD = 30.0  # its gradient is clipped by most norms
 SCALES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)  # of records whose gradients oppose each other
-TRIED = 32  # records
-LABELS = 6  # classes
-FEW = 500  # labels that are compared
+TRIED_RECORDS, TRIED_CLASSES = 32, 6
+COMPARED_LABELS = 500
 QUIET = 1e-3  # of the canary's gradient: no longer seen
 OPPOSED = 0.95  # of the largest distance between two gradients
 
@@ -59,7 +58,7 @@ def pairs(data: Records, slopes: Slopes, *, bounded: bool = False) -> list[Canar
 def _two_labels(data: Records, *, bounded: bool) -> Tensor:
     """(2, ...) the label of the last record, and another one; of bounded numbers two that occur, far apart."""
     if data.y.is_floating_point() and bounded:
-        few = data.y if data.y.ndim == 1 else data.y[:FEW]
+        few = data.y if data.y.ndim == 1 else data.y[:COMPARED_LABELS]
         first = (few - few.mean(0)).flatten(1).norm(dim=1).argmax() if few.ndim > 1 else few.argmin()
         second = (few - few[first]).flatten(1).norm(dim=1).argmax() if few.ndim > 1 else few.argmax()
         return few[torch.stack([first, second])]
@@ -88,8 +87,8 @@ def _quiet(data: Records, canaries: Records, slopes: Slopes, *, bounded: bool) -
     blank = torch.zeros_like(data.x[:1])
     if data.y.is_floating_point():
         return Records(torch.zeros_like(data.x[:-1]), data.y[:-1])
-    x = blank if bounded else torch.cat([blank, FAR * data.x[:TRIED]])
-    tried = _crossed(x, torch.unique(data.y)[:LABELS])
+    x = blank if bounded else torch.cat([blank, FAR * data.x[:TRIED_RECORDS]])
+    tried = _crossed(x, torch.unique(data.y)[:TRIED_CLASSES])
     start = slopes.start.unsqueeze(0)
     lengths = slopes(start, tried, data)[1][0].norm(dim=1).nan_to_num(torch.inf)
     usual = slopes(start, canaries, data)[1][0].norm(dim=1).max()
@@ -109,8 +108,8 @@ def _opposed(data: Records, canaries: Records, slopes: Slopes, *, bounded: bool)
     if data.y.is_floating_point():
         return canaries
     scales = [scale for scale in SCALES if scale <= 1 or not bounded]
-    x = torch.cat([data.x[:1] * 0, *(scale * data.x[-TRIED:] for scale in scales if scale)])
-    labels = torch.unique(data.y)[:LABELS]
+    x = torch.cat([data.x[:1] * 0, *(scale * data.x[-TRIED_RECORDS:] for scale in scales if scale)])
+    labels = torch.unique(data.y)[:TRIED_CLASSES]
     tried = _crossed(x, labels)
     losses, gradients = (value[0] for value in slopes(slopes.start.unsqueeze(0), tried, data))
     losses, gradients = losses.view(len(x), len(labels)), gradients.view(len(x), len(labels), -1)
@@ -118,13 +117,13 @@ def _opposed(data: Records, canaries: Records, slopes: Slopes, *, bounded: bool)
     products = gradients @ gradients.mT  # (x, labels, labels)
     squares = lengths.square()
     between = (squares.unsqueeze(2) + squares.unsqueeze(1) - 2 * products).clamp_min(0).sqrt()  # J
-    apart = (2 - 2 * products / (lengths.unsqueeze(2) * lengths.unsqueeze(1)).clamp_min(1e-30)).clamp_min(0).sqrt()
+    distances = (2 - 2 * products / (lengths.unsqueeze(2) * lengths.unsqueeze(1)).clamp_min(1e-30)).clamp_min(0).sqrt()
     time = (losses.unsqueeze(2) - losses.unsqueeze(1) + 1) / between.clamp_min(1e-30)
     long = lengths.unsqueeze(1) >= lengths.unsqueeze(2) / 2  # the second gradient is not much shorter
     fine = long & (lengths.unsqueeze(2) > QUIET) & torch.isfinite(time)
     if not fine.any():
         return canaries
-    apart = torch.where(fine, apart, -torch.inf)
-    best = torch.where(apart >= OPPOSED * apart.max(), time, -torch.inf).argmax()
+    distances = torch.where(fine, distances, -torch.inf)
+    best = torch.where(distances >= OPPOSED * distances.max(), time, -torch.inf).argmax()
     place, first, second = (int(value) for value in torch.unravel_index(best, time.shape))
     return Records(torch.stack([x[place], x[place]]), labels[[first, second]])

@@ -220,12 +220,12 @@ class LastWeights:
         table = torch.stack([self._flat(run) for run in runs])  # (m, p)
         second = torch.from_numpy(worlds == 1)
         means = [table[~second].mean(0), table[second].mean(0)]
-        rest = table - torch.stack([means[int(one)] for one in second])
+        centred = table - torch.stack([means[int(world)] for world in worlds])
         gap = means[1] - means[0]
-        gram = rest @ rest.mT
+        gram = centred @ centred.mT
         weight = self.ridge * gram.trace() / len(table) + 1e-300
-        inner = torch.linalg.lstsq(gram + weight * torch.eye(len(table)).to(gram), rest @ gap).solution
-        return LastWeights(self.names, self.layer, self.ridge, gap - rest.mT @ inner)
+        inner = torch.linalg.lstsq(gram + weight * torch.eye(len(table)).to(gram), centred @ gap).solution
+        return LastWeights(self.names, self.layer, self.ridge, gap - centred.mT @ inner)
 
     def __call__(self, runs: Sequence[Run]) -> Array:
         """A score for every run."""
@@ -277,14 +277,14 @@ def rules(run: Run, layers: Sequence[str], claimed: Claimed) -> list[Rule]:
     """Every rule, the plainest first."""
     reductions = list(REDUCTIONS) if len(run.along) > 1 else ["sum"]
     columns = [(0, None), *((number + 1, name) for number, name in enumerate(layers))]
-    found: list[Rule] = [
+    every: list[Rule] = [
         Summary(reduction, column, layer, claimed) for column, layer in columns for reduction in reductions
     ]
-    found += [Summary("sum", 1 + len(layers) + k, name, claimed, across=True) for k, name in enumerate(layers)]
+    every += [Summary("sum", 1 + len(layers) + k, name, claimed, across=True) for k, name in enumerate(layers)]
     if len(run.along) > 1:
-        found.append(OneStep(claimed))
+        every.append(OneStep(claimed))
     parts = [(tuple(run.moved), None), *(((name,), name) for name in run.moved)]
-    return found + [LastWeights(names, layer, ridge) for ridge in (1e6, RIDGE) for names, layer in parts]
+    return every + [LastWeights(names, layer, ridge) for ridge in (1e6, RIDGE) for names, layer in parts]
 
 
 def held_out(rule: Rule, runs: Sequence[Run], worlds: Array) -> float:

@@ -13,8 +13,8 @@ from lostwax.games import Records
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-CHUNK = 10_000_000  # numbers of gradients at a time
-FEW = 7  # records beside one that cannot be alone
+CHUNK_NUMBERS = 10_000_000  # of gradients at a time
+COMPANIONS = 7  # records beside one that cannot be alone
 
 
 def trainable(net: nn.Module) -> dict[str, nn.Parameter]:
@@ -67,9 +67,11 @@ class Slopes:
             return self.loss(torch.func.functional_call(self.net, state, (x,)), y).sum()
 
         each = torch.func.vmap(torch.func.grad_and_value(loss), (None, 0, 0))
-        every = torch.func.vmap(each, (0, None, None), chunk_size=max(1, CHUNK // (weights.shape[1] * len(records))))
-        few = others[: 0 if self.takes_one else FEW]
-        x = torch.stack([torch.cat([few.x, one.unsqueeze(0)]) for one in records.x])
-        y = torch.stack([torch.cat([few.y, one.unsqueeze(0)]) for one in records.y])
+        every = torch.func.vmap(
+            each, (0, None, None), chunk_size=max(1, CHUNK_NUMBERS // (weights.shape[1] * len(records)))
+        )
+        few = others[: 0 if self.takes_one else COMPANIONS]
+        x = torch.stack([torch.cat([few.x, record.unsqueeze(0)]) for record in records.x])
+        y = torch.stack([torch.cat([few.y, label.unsqueeze(0)]) for label in records.y])
         slopes, losses = every(weights, x, y)
         return losses, slopes

@@ -26,28 +26,28 @@ class Symptom(NamedTuple):
 
 def symptoms(runs: Sequence[Run], rule: Rule, net: nn.Module, steps: int | None) -> list[Symptom]:
     """From runs of the first pair: every second one is on the same training set. No symptom enters the test."""
-    found = []
+    signs = []
     layers, one_world = list(trainable(net)), runs[::2]
     if rule.layer is not None and rule.layer not in dict(net.named_parameters()):
         what = "a buffer that is released without noise: batch norm has such, group norm has none"
-        found.append(Symptom(f"{rule.layer} alone is enough to tell.", f"{rule.layer}, {what}"))
+        signs.append(Symptom(f"{rule.layer} alone is enough to tell.", f"{rule.layer}, {what}"))
     elif rule.quiet_layer is not None:
-        found.append(
+        signs.append(
             Symptom(f"{rule.layer} has directions with little noise.", f"noise that is missing on {rule.layer}")
         )
     if not (one_world[0].finite and one_world[1].finite):
         pass  # nothing can be compared
     elif all(torch.equal(one_world[0].moved[name], one_world[1].moved[name]) for name in one_world[0].moved):
         note = "Two runs on one training set, with different seeds, gave the same weights."
-        found.append(Symptom(note, _seeded("run"), certain=True))
+        signs.append(Symptom(note, _seeded("run"), certain=True))
     else:
-        found += _repeated(one_world) or _without_noise(one_world, layers)
-    made = runs[0].steps
-    if made is None:
-        found.append(Symptom("Only the last weights were seen, which hides most faults of sampling: return all steps."))
-    elif steps is not None and made != steps:
-        found.append(Symptom(f"The function made {made} steps, the claim counts {steps}."))
-    return found
+        signs += _repeated(one_world) or _without_noise(one_world, layers)
+    steps_made = runs[0].steps
+    if steps_made is None:
+        signs.append(Symptom("Only the last weights were seen, which hides most faults of sampling: return all steps."))
+    elif steps is not None and steps_made != steps:
+        signs.append(Symptom(f"The function made {steps_made} steps, the claim counts {steps}."))
+    return signs
 
 
 def _seeded(when: str) -> str:

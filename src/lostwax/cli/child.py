@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-from lostwax.deadlines import on_deadline
+from lostwax.clock import on_deadline
 from lostwax.exits import is_own
 
 NO_VERDICT = 2  # the exit code

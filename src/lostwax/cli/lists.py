@@ -188,16 +188,17 @@ def _width() -> int:
 
 def _objection(attack: Attack, games: list[Knowledge], every: list[Knowledge]) -> str | None:
     """Why it applies to none of the games; of several reasons, the one about what these games have in common."""
-    found = [attack.objection(game) for game in games]
-    if None in found:
+    from lostwax.games.running import objection_to
+
+    reasons = [objection_to(attack, game) for game in games]
+    if None in reasons:
         return None
-    applicable = [game for game in every if attack.objection(game) is None]
+    applicable = [game for game in every if objection_to(attack, game) is None]
 
     def is_near(game: Knowledge) -> bool:
         return any(game.trainer is other.trainer or game.threat is other.threat for other in applicable)
 
-    why = next((why for why, game in zip(found, games, strict=True) if is_near(game)), found[0])
-    return str(why).removeprefix(f"{type(attack).__name__} is not applicable: ")
+    return next((reason for reason, game in zip(reasons, games, strict=True) if is_near(game)), reasons[0])
 
 
 def _in_words(threat: Threat) -> str:

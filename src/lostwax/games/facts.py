@@ -1,15 +1,26 @@
-"""What threats, trainers, accesses and losses state about themselves; one without `facts` states nothing."""
+"""What the parts of an audit state about themselves: a part that states nothing gets the defaults.
+
+No other file asks a part of a user's for an attribute by its name (`tests/test_architecture.py`). The `Adversary` of an
+audit is what its threat and access state together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from lostwax.games.fitted import Stationary
+    from lostwax.games.notes import Noted
+    from lostwax.games.nouns import Cohort, Knowledge
+    from lostwax.games.protocols import Attack, Loss, Trainer
     from lostwax.games.records import Records
+
+Stated = TypeVar("Stated")
 
 
 class HintFacts(NamedTuple):
@@ -42,13 +53,28 @@ class TrainerFacts(NamedTuple):
 
     deterministic: bool = False  # the model is a function of the training set alone
     private_start: bool = False  # each model begins at private weights
-    differentiable: bool = False  # torch differentiates through it: a `trainers.descent.Descent` whose steps are smooth
+    differentiable: bool = False  # torch differentiates through it: it is a `trainers.descent.Differentiable`
     steps: int | None = None
     mechanism: Mechanism | None = None  # where it adds noise: what limits every attack
     publishes_steps: bool = False  # a `DPSGD` whose release tells its noisy steps
     objective: Callable[[Mapping[str, Tensor], int], Stationary] | None = None  # of (weights, n), minimised exactly
     one_by_one: bool = False  # models are trained separately: thousands of them take long
     noise: float | None = None  # how far private draws move the weights, over how far one record does, if measured
+    loss: Loss | None = None  # what it minimises, per record
+    ordered: bool = True  # the weights may depend on the order of the records
+    private_order: bool = False  # which its `order_seed` would make public
+    takes_tokens: bool = False  # inputs may be token numbers
+    first_rounds: Callable[[int], tuple[Trainer, int] | None] | None = None  # cut short, see `Stepwise.first_rounds`
+    settled: Callable[[nn.Module, Cohort], Trainer] | None = None  # itself, after it measured its randomness
+    where_it_tells: Callable[[nn.Module, Cohort], Trainer] | None = None  # itself, the secret where it has an effect
+    with_tile: Callable[[int], Trainer] | None = None  # itself, which computes this many models at a time
+    with_labels: Callable[[int, int], Trainer] | None = None  # itself, which gets labels as whole numbers low to high
+
+
+class DefenceFacts(NamedTuple):
+    """What a defence states: `defence.facts()`."""
+
+    random: bool = True  # it draws private numbers
 
 
 class AccessFacts(NamedTuple):
@@ -70,6 +96,26 @@ class LossFacts(NamedTuple):
     up_to_constant: bool = False  # a likelihood without its constant: ratios of it mean nothing
 
 
+class MetricFacts(NamedTuple):
+    """What a metric states: `metric.facts()`."""
+
+    of_parts: bool = False  # a mean over numbers, so that parts of a record can be scored
+    deviation: Tensor | None = None  # (d,) in which it measures, feature by feature; None: in their own units
+
+
+class AttackFacts(NamedTuple):
+    """What an attack states: `attack.facts()`."""
+
+    strength: int = 0  # where none is named, the strongest that fits into the time left runs first
+    names_candidates: bool = False  # it answers one of the given candidates, not a record that it rebuilt
+    reads_weights: bool = False  # one prepared reconstructor answers any model at once, a masked one too
+    device: str | None = None  # where it computes; None: where the prior is
+    inside: Attack | None = None  # the attack that it makes use of, named in brackets behind its own name
+    cheaper: Callable[[Knowledge], tuple[Attack, ...]] = lambda knowledge: ()  # forms that take less, the dearest first
+    within: Callable[[float], Attack] | None = None  # itself, done within these seconds, if it goes by the clock
+    minutes: float | None = None  # for which it learns, if it goes by the clock
+
+
 class Facts(NamedTuple):
     """All that is stated about a game: what an attack's `objection` and `cost` ask for."""
 
@@ -79,6 +125,13 @@ class Facts(NamedTuple):
     trainer: TrainerFacts
     access: AccessFacts
 
+    @property
+    def known_records(self) -> Records:
+        """The known records, for an attack that is not applicable where there are none."""
+        if self.known is None:
+            raise ValueError("facts: expected known records, but the adversary knows none. Use threat=Informed(known).")
+        return self.known
+
     def not_one_secret(self, threat: object, work: str) -> str | None:
         """Why an attack that looks for the one missing record, and does `work`, does not apply; None where it does."""
         if self.known is None:
@@ -87,25 +140,108 @@ class Facts(NamedTuple):
         return f"{many}. Use Newton, or Informed(known, secrets=1)." if self.secrets > 1 else None
 
 
+def states_facts(part: object) -> bool:
+    """Whether a part states facts at all."""
+    return hasattr(part, "facts")
+
+
+def stated(part: Any, otherwise: Stated, *about: Any) -> Stated:
+    """What a part states, about these things; the defaults for a part that states nothing."""
+    facts: Stated = part.facts(*about) if states_facts(part) else otherwise
+    return facts
+
+
 def threat_facts(threat: Any) -> ThreatFacts:
     """What the threat states."""
-    facts: ThreatFacts = threat.facts() if hasattr(threat, "facts") else ThreatFacts()
-    return facts
+    return stated(threat, ThreatFacts())
+
+
+def hold_out_of(threat: Any) -> Callable[..., tuple[Records, Records]] | None:
+    """How the threat splits a pool, `hold_out(pool, share, seed=...)`, where that is not class by class."""
+    hold_out: Callable[..., tuple[Records, Records]] | None = getattr(threat, "hold_out", None)
+    return hold_out
 
 
 def trainer_facts(trainer: Any, net: nn.Module, n: int) -> TrainerFacts:
     """What the trainer states about training this net on n records."""
-    facts: TrainerFacts = trainer.facts(net, n) if hasattr(trainer, "facts") else TrainerFacts()
-    return facts
+    return stated(trainer, TrainerFacts(), net, n)
 
 
 def access_facts(access: Any) -> AccessFacts:
     """What the access states."""
-    facts: AccessFacts = access.facts() if hasattr(access, "facts") else AccessFacts()
-    return facts
+    return stated(access, AccessFacts())
 
 
 def loss_facts(loss: Any, outputs: int) -> LossFacts | None:
     """What the loss states about a net of this many outputs; None: nothing."""
-    facts: LossFacts | None = loss.facts(outputs) if hasattr(loss, "facts") else None
-    return facts
+    return stated(loss, None, outputs)
+
+
+def attack_facts(attack: Any) -> AttackFacts:
+    """What the attack states; one without `facts` may state some as attributes, as in version 0.2."""
+    names = ("strength", "names_candidates")
+    attributes = {name: getattr(attack, name) for name in names if hasattr(attack, name)}
+    return stated(attack, AttackFacts(inside=getattr(attack, "attack", None), **attributes))
+
+
+def attack_name(attack: object) -> str:
+    """Its type, and in brackets that of the attack inside."""
+    inside = attack_facts(attack).inside
+    return type(attack).__name__ + (f"({attack_name(inside)})" if inside is not None else "")
+
+
+def cost_of(attack: Any) -> Callable[..., Any] | None:
+    """How the attack predicts its cost, `cost(knowledge, games, rate)`, if it does (`learning.costs.predicted`)."""
+    cost: Callable[..., Any] | None = getattr(attack, "cost", None)
+    return cost
+
+
+def notes_of(reconstruct: Any) -> tuple[Noted, ...]:
+    """What a prepared attack says about itself, in its `notes`, for the audit's."""
+    return tuple(getattr(reconstruct, "notes", ()))
+
+
+class Sees(StrEnum):
+    """What the adversary has of the model."""
+
+    MODEL = "model"  # with every number in its file
+    PREDICTIONS = "predictions"
+    PART = "part"  # such as some layers
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """What the threat and the access of an audit state about the adversary."""
+
+    known: int | None = None  # records of a training set that they know; None: not stated
+    records: int | None = None  # ... of this many
+    unit: Literal["record", "row"] = "record"  # a table has rows
+    sees: Sees = Sees.MODEL
+    access: str = "Weights()"  # the same by its name
+    files: int = 1  # models that they have of one training set
+
+    @classmethod
+    def of(cls, access: object, known: int, records: int) -> Adversary:
+        """From the access, and how many records of a training set the threat makes known."""
+        facts = access_facts(access)
+        predictions = facts.answers or facts.outputs
+        sees = Sees.MODEL if facts.all_weights else Sees.PREDICTIONS if predictions else Sees.PART
+        return cls(known, records, sees=sees, access=repr(access))
+
+    @classmethod
+    def insider(cls, records: int, unit: Literal["record", "row"] = "record") -> Adversary:
+        """Has the model, and knows all records but one."""
+        return cls(records - 1, records, unit)
+
+    @property
+    def knows_none(self) -> bool:
+        """No record: an outsider."""
+        return self.known == 0
+
+    @property
+    def knows_all_others(self) -> bool:
+        """Every record but the one secret: an insider."""
+        return not self.knows_none and self.known is not None and self.known + 1 == self.records
+
+
+NOT_STATED = Adversary()

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lostwax.games.cells import Columns, TableCells
+from lostwax.games.cells import Bounds, Cells, Columns
 from lostwax.games.facts import loss_facts
+from lostwax.games.notes import Noted
 from lostwax.games.records import Records
-from lostwax.games.trees import Bounds, Forest
+from lostwax.games.trees import Forest
 
 if TYPE_CHECKING:
     from lostwax.games.protocols import Loss
@@ -204,7 +205,7 @@ class Fitted:
     forest: Forest | None = None  # the trees of a forest or of boosting
     classes: tuple[object, ...] = ()  # the user's names of class numbers 0, 1, ...
     columns: tuple[str, ...] = ()  # ... and of the features; empty if the data has none
-    notes: tuple[str, ...] = ()  # for the report: how the model was read
+    notes: tuple[Noted, ...] = ()  # for the report: how the model was read
     unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
     doubtful: bool = False  # its weights are not near the optimum of this table: targets there may owe them nothing
 
@@ -226,11 +227,11 @@ class Part:
     """One part of a release: what it publishes about the rows as it saw them, and their way back to the table."""
 
     fitted: Fitted
-    back: Callable[[Tensor], TableCells]  # rows (g, D) as this part saw them -> cells (g, d), see `revealed`
+    back: Callable[[Tensor], Cells]  # rows (g, D) as this part saw them -> cells (g, d), see `revealed`
     labelled: bool = True  # fitted.table.y are the labels of the table, or give them by `labels_back`
     optimum: Fitted | None = None  # the same at its optimum, where that took the rows of a larger table
     cut: bool = False  # other rows are known and were folded into the equations (`folding`)
-    within: Callable[[Bounds], TableCells] | None = None  # the way back of bounds (g, D)
+    within: Callable[[Bounds], Cells] | None = None  # the way back of bounds (g, D)
     rows: Tensor | None = None  # which rows of `fitted.table` those of the release are; None: all
     labels_back: Callable[[Tensor], Tensor] | None = None  # labels of this part -> of the table, NaN: not told
 
@@ -260,7 +261,7 @@ class ReleasedTable:
     columns: Columns
     parts: tuple[Part, ...]
     classes: tuple[object, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Noted, ...] = ()
     unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
     public: tuple[str, ...] = ()  # parts that were fitted on other rows
     plain: Fitted | None = None  # all there is, where scalers and one model were fitted on the table itself

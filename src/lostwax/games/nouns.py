@@ -133,12 +133,7 @@ class Knowledge:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prior", self.prior.apart())
-        if is_dataclass(self.threat) and not isinstance(self.threat, type):
-            held = {field.name: getattr(self.threat, field.name) for field in fields(self.threat) if field.init}
-            records = {name: value for name, value in held.items() if isinstance(value, Records)}
-            if any(value.is_cut() for value in records.values()):
-                ours = {name: value.apart() for name, value in records.items()}
-                object.__setattr__(self, "threat", replace(self.threat, **ours))
+        object.__setattr__(self, "threat", with_records(self.threat, Records.apart))
 
     @cached_property
     def facts(self) -> Facts:
@@ -146,6 +141,16 @@ class Knowledge:
         known, secrets, given = threat_facts(self.threat)
         trainer = trainer_facts(self.trainer, self.net, secrets if known is None else len(known) + secrets)
         return Facts(known, secrets, given, trainer, access_facts(self.access))
+
+
+def with_records(threat: Threat, change: Callable[[Records], Records]) -> Threat:
+    """The threat with each field that holds records changed; one that is no dataclass stays as it is."""
+    if not is_dataclass(threat) or isinstance(threat, type):
+        return threat
+    settings = {field.name: getattr(threat, field.name) for field in fields(threat) if field.init}
+    before = {name: value for name, value in settings.items() if isinstance(value, Records)}
+    after = {name: change(value) for name, value in before.items()}
+    return replace(threat, **after) if any(after[name] is not before[name] for name in before) else threat
 
 
 @dataclass(frozen=True)

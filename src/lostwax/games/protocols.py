@@ -41,7 +41,10 @@ class Trainer(Protocol):
 
 @runtime_checkable
 class Threat(Protocol):
-    """What the adversary knows. The auditor deals from the secret pool, the adversary from its prior."""
+    """What the adversary knows. The auditor deals from the secret pool, the adversary from its prior.
+
+    It may state `facts()`, name its `judge()`, and split a pool itself: `hold_out(pool, share, seed=...)`.
+    """
 
     def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
         """The training sets of models start .. start + m - 1."""
@@ -59,7 +62,7 @@ class Access(Protocol):
 
 
 class Reconstructor(Protocol):
-    """A prepared attack."""
+    """A prepared attack. What it should say in the audit is in its `notes`, if it has any."""
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Guess the secrets of every model in the release."""
@@ -67,10 +70,10 @@ class Reconstructor(Protocol):
 
 @runtime_checkable
 class Attack(Protocol):
-    """A way to rebuild records. Fields are its settings."""
+    """A way to rebuild records. Fields are its settings. It may state `facts()` and predict its `cost` too."""
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable, as a sentence; None if it is."""
+        """Why it is not applicable, and what to do instead, as a clause without its name; None if it is."""
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Do all the work that needs no release."""

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.floating[Any]]
+from lostwax.games.cells import Bools as Bools
+from lostwax.games.cells import Bounds as Bounds
+from lostwax.games.cells import Floats as Floats
+
 Ints = NDArray[np.integer[Any]]
-Bools = NDArray[np.bool_]
 Method = Literal["averaged_inverted_cdf", "midpoint"]  # of np.percentile
 
 LEAF = -1
@@ -146,22 +148,3 @@ class Forest:
     def cast(self, x: Floats) -> Floats:
         """Values as the trees compare them."""
         return x.astype(np.float32).astype(np.float64) if self.single else x.astype(np.float64)
-
-
-class Bounds(NamedTuple):
-    """What is known of the numbers of some rows: each lies between two others, which may be equal, or has no value."""
-
-    low: Floats  # (g, d), -inf: no bound
-    high: Floats  # (g, d)
-    maybe_missing: Bools  # (g, d) it is possible that there is no value
-    codes: Mapping[int, Bools] = {}  # columns that trees split by codes: (g, codes) which are possible
-
-    @property
-    def exact(self) -> Bools:
-        """(g, d) which are known exactly."""
-        return np.asarray((self.low == self.high) & ~self.maybe_missing)
-
-    @property
-    def missing(self) -> Bools:
-        """(g, d) which are known to have no value: no number satisfies all bounds."""
-        return np.asarray((self.low > self.high) & self.maybe_missing)

@@ -10,13 +10,13 @@ from lostwax.games import Guess, Hints, Knowledge, Records
 CURE = "Use threat=Informed(known, candidates=2)."
 
 
-def no_candidates(attack: object, knowledge: Knowledge) -> str | None:
+def no_candidates(knowledge: Knowledge) -> str | None:
     """Why an attack that chooses among candidates is not applicable: there are none."""
     if knowledge.facts.given.candidates is not None:
         return None
     return (
-        f"{type(attack).__name__} is not applicable: it chooses among candidates of which one is the secret, and "
-        f"this {type(knowledge.threat).__name__} adversary is given none. {CURE}"
+        f"it chooses among candidates of which one is the secret, and this {type(knowledge.threat).__name__} adversary "
+        f"is given none. {CURE}"
     )
 
 

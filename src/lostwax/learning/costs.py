@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from lostwax.games import Cohort, Knowledge, Release, Trainer
+from lostwax.games import Attack, Cohort, Knowledge, Release, Trainer
+from lostwax.games.facts import cost_of
 
 FEWEST_PROBES, PROBES = 2, 5  # tries to measure the rate
 MIN_ROUNDS = 20  # steps or epochs: of a shorter training, the first ones are too large a share to be tried before
@@ -48,13 +49,14 @@ class Rate(NamedTuple):
     @classmethod
     def begun(cls, knowledge: Knowledge) -> Rate | None:
         """Predicted from the first steps or epochs; None if there are few, or if the trainer cannot be cut short."""
-        cut_short: Callable[[int], Any] = getattr(knowledge.trainer, "first_rounds", lambda count: None)
-        if (short := cut_short(1)) is None or short[1] < MIN_ROUNDS:
+        cut_short = knowledge.facts.trainer.first_rounds
+        once, thrice = (None, None) if cut_short is None else (cut_short(1), cut_short(3))
+        if once is None or thrice is None or (rounds := once[1]) < MIN_ROUNDS:
             return None
-        (once, rounds), (thrice, _), cohort = short, cut_short(3), _one_tile(knowledge)
-        _, release = _timed(once, knowledge, cohort)  # warm up
+        cohort = _one_tile(knowledge)
+        _, release = _timed(once[0], knowledge, cohort)  # warm up
         first, third = (
-            min(_timed(trainer, knowledge, cohort)[0] for _ in range(FEWEST_PROBES)) for trainer in (once, thrice)
+            min(_timed(trainer, knowledge, cohort)[0] for _ in range(FEWEST_PROBES)) for trainer, _ in (once, thrice)
         )
         seconds = first + (rounds - 1) * max(third - first, 0.0) / 2
         return cls.unknown(knowledge, release)._replace(training=seconds / len(cohort))
@@ -64,6 +66,12 @@ class Rate(NamedTuple):
         """The sizes alone, from any models: where nothing is limited, nothing is measured."""
         first_model = Release({name: value[:1] for name, value in release.params.items()})
         return cls(0.0, knowledge.access(knowledge.net, first_model).shape[1], first_model.flat().shape[1])
+
+
+def predicted(attack: Attack, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+    """What the attack says that it costs; an unknown time where it does not say."""
+    cost = cost_of(attack)
+    return Cost(math.inf) if cost is None else Cost(*cost(knowledge, games, rate))
 
 
 def classes(knowledge: Knowledge) -> int:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from lostwax.games import Cohort, Hints, Knowledge, Records, Release, Threat
+from lostwax.games import Attack, Cohort, Hints, Knowledge, Records, Release
+from lostwax.games.nouns import with_records
+from lostwax.games.running import accepted, objection_to
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import TABLES, Cost, Rate
 from lostwax.progress import progress
@@ -130,7 +132,7 @@ def adversary_seed(seed: int, purpose: str) -> int:
     return int(generator(seed, "adversary", purpose).integers(2**63))
 
 
-class _Shadowed(Protocol):
+class _Shadowed(Attack, Protocol):
     """An attack that trains shadow models, with the settings of RecoNN."""
 
     @property
@@ -145,36 +147,35 @@ class _Shadowed(Protocol):
     def store(self) -> str | Path | None: ...
     @property
     def engine(self) -> LinearResponse | None: ...
-    def objection(self, knowledge: Knowledge) -> str | None: ...
 
 
 def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
     """Why this many shadow models cannot be trained for this game; None if they can."""
-    refusal, prior = f"{type(attack).__name__} is not applicable: ", knowledge.prior
+    prior = knowledge.prior
     work = "it rebuilds the one record that an informed adversary does not know"
-    if (sentence := knowledge.facts.not_one_secret(knowledge.threat, work)) is not None:
-        return refusal + sentence
+    if (reason := knowledge.facts.not_one_secret(knowledge.threat, work)) is not None:
+        return reason
     if not prior.x.is_floating_point():
-        return refusal + f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
+        return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
     if len(prior) < MIN_SHADOWS:
-        return refusal + f"it needs at least {MIN_SHADOWS} records in the prior, and there are {len(prior)}."
-    if attack.engine is not None and (sentence := attack.engine.objection(knowledge)) is not None:
-        return refusal + sentence.removeprefix("LinearResponse is not applicable: ")
+        return f"it needs at least {MIN_SHADOWS} records in the prior, and there are {len(prior)}."
+    if attack.engine is not None and (reason := objection_to(attack.engine, knowledge)) is not None:
+        return reason
     if attack.engine is not None and (records := min(attack.shadows or len(prior), len(prior))) < FEWEST_CHECKED:
-        return refusal + (
+        return (
             f"linear response is checked on at least {FEWEST_CHECKED} trained models, and {records} shadow models are "
             "asked for. Train them instead (engine=None)."
         )
     if attack.shadows is None or attack.shadows <= len(prior):
         return None
     if attack.augment is None:
-        return refusal + (
+        return (
             f"{attack.shadows} shadow models need as many records, and the prior holds {len(prior)}. Ask for at most "
             f"{len(prior)}, bring {attack.shadows - len(prior)} more, make them with augment=Shifts() or Affine(), "
             "or, where training is random, train on each more than once with augment=Repeats()."
         )
     clause = attack.augment.objection(prior)
-    return None if clause is None else f"{refusal}{clause}."
+    return None if clause is None else f"{clause}."
 
 
 ENGINES = tuple(LinearResponse(directions=count) for count in (256, 64, 16))  # where training all models is too slow
@@ -199,37 +200,32 @@ def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: in
     return Cost(trainings * rate.training, float(size * numbers))
 
 
-def accepted(attack: _Shadowed, knowledge: Knowledge) -> Knowledge:
-    """The adversary's data on the attack's device, without candidates, which it does not use; raises any objection."""
-    if (objection := attack.objection(knowledge)) is not None:
-        raise ValueError(objection)
-    device = attack.device or knowledge.prior.x.device
-    return replace(knowledge, threat=_on_device(knowledge.threat, device), prior=knowledge.prior.to(device))
+def by_linear_response(attack: Any, knowledge: Knowledge) -> tuple[Attack, ...]:
+    """The same attack by linear response, where that is possible, the dearest form first."""
+    forms = [replace(attack, engine=engine) for engine in (() if attack.engine else ENGINES)]
+    return tuple(form for form in forms if form.objection(knowledge) is None)
 
 
 def _with_few_known(knowledge: Knowledge) -> Knowledge:
     """The same adversary with a part of the known records, if there are many and the threat is a dataclass."""
-    threat, known = knowledge.threat, getattr(knowledge.threat, "known", None)
-    if not is_dataclass(threat) or isinstance(threat, type) or not isinstance(known, Records):
-        return knowledge
+    known = knowledge.facts.known_records
     few = few_known(knowledge.trainer, known)
-    return knowledge if few is known else replace(knowledge, threat=replace(threat, known=few))
+    threat = with_records(knowledge.threat, lambda records: few if records is known else records)
+    return replace(knowledge, threat=threat)
 
 
-def _on_device(threat: Threat, device: str | torch.device) -> Threat:
-    """A threat that is a dataclass with its records on the device and no `candidates`; any other unchanged."""
+def _without_candidates(knowledge: Knowledge) -> Knowledge:
+    """The same adversary, who is given no candidates, as long as the threat is a dataclass."""
+    threat = knowledge.threat
     if not is_dataclass(threat) or isinstance(threat, type):
-        return threat
-    settings = {field.name: getattr(threat, field.name) for field in fields(threat) if field.init}
-    changed: dict[str, object] = {n: value.to(device) for n, value in settings.items() if isinstance(value, Records)}
-    if settings.get("candidates") is not None:
-        changed["candidates"] = None
-    return replace(threat, **changed)
+        return knowledge
+    nothing = {field.name: None for field in fields(threat) if field.name == "candidates"}
+    return replace(knowledge, threat=replace(threat, **nothing)) if nothing else knowledge
 
 
 def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:
     """The knowledge on the attack's device, shadow models to learn from, and held-out ones."""
-    knowledge = accepted(attack, knowledge)
+    knowledge = _without_candidates(accepted(attack, knowledge))
     learn_from, test_on = targets(attack, knowledge.prior, seed)
     table = partial(_shadow_table, attack, knowledge, seed=seed)
     if attack.engine is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +25,15 @@ RANGES = {  # of the settings that attacks share
 Criterion = Callable[[Tensor, Tensor], Tensor]  # answers (b, ...), truth (b, ...) -> a loss
 
 
+class TermFacts(NamedTuple):
+    """What a term of a loss states: `term.facts()`."""
+
+    learns: bool = False  # so that a checkpoint of the decoder alone is not enough
+
+
 @runtime_checkable
 class Term(Protocol):
-    """A further term of the decoder's loss (Balle et al. 2022, section V-A c). It may state `learns`."""
+    """A further term of the decoder's loss (Balle et al. 2022, section V-A c). It may state `facts()`."""
 
     def objection(self, records: Tensor) -> str | None:
         """Why it does not apply to such records (n, ...), as a sentence; None if it does."""
@@ -72,14 +78,16 @@ class Adversarial:
     each of the decoder's. The learning rate is that of Balle et al. (2022), the rest PatchGAN's (Isola et al. 2017).
     """
 
-    learns: ClassVar[bool] = True  # so that a checkpoint of the decoder alone is not enough
-
     weight: float = 0.01
     lr: float = 1e-5
     discriminator: PatchDiscriminator = field(default_factory=PatchDiscriminator)
 
     def __post_init__(self) -> None:
         check_fields(self, weight=above(0), lr=above(0))
+
+    def facts(self) -> TermFacts:
+        """The discriminator learns."""
+        return TermFacts(learns=True)
 
     def objection(self, records: Tensor) -> str | None:
         """It needs images."""
@@ -209,3 +217,6 @@ class ErrorLine(NamedTuple):
     def __call__(self, features: Tensor) -> Tensor:
         """(m,) predicted mean squared errors, in the decoder's coordinates."""
         return (self.level + self.slope * log_size(features)).exp()
+
+
+UNKNOWN_ERRORS = ErrorLine(torch.inf, 0.0), torch.inf  # predicted and validated, of an untrained reconstructor

@@ -1,9 +1,11 @@
 """Distances between guess and truth, baselines, and success rates with their uncertainty."""
 
 from lostwax.metrics.errors import (
+    LPIPS,
     MAE,
     MSE,
     PSNR,
+    SSIM,
     BagRight,
     EditDistance,
     LargestError,
@@ -11,19 +13,20 @@ from lostwax.metrics.errors import (
     SpreadRMSE,
     TokensRight,
 )
-from lostwax.metrics.estimate import Correlation, Estimate, correlation
-from lostwax.metrics.oracle import NearestKnown, Oracle, nearest_known, nearest_neighbour
-from lostwax.metrics.pictures import LPIPS, SSIM
-from lostwax.metrics.roc import (
+from lostwax.metrics.estimate import (
     ByClass,
+    Correlation,
     Curve,
+    Estimate,
     Null,
     TruePositives,
+    correlation,
     roc,
     success_rate,
     true_positives,
     true_positives_by_class,
 )
+from lostwax.metrics.oracle import NearestKnown, Oracle, nearest_known, nearest_neighbour
 
 __all__ = [
     "LPIPS",

@@ -1,28 +1,41 @@
-"""Errors of a record: of its numbers, or of the tokens of a sentence."""
+"""Errors of a record, (games, ...) twice -> (games,): of its numbers, of the tokens of a sentence, or of an image."""
 
 from __future__ import annotations
 
+import math
+import os
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from functools import lru_cache
+from itertools import pairwise
+from os import PathLike
+from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import conv2d, interpolate, max_pool2d
 
-from lostwax.fields import above, at_least, check_fields
+from lostwax.fields import above, at_least, check_fields, expect
+from lostwax.files import read_tensors
+from lostwax.games import MetricFacts
 
+Better = Literal["lower", "higher"]
 BLOCK_NUMBERS = 500_000  # of guesses, scored together: 4 MB in float64, which stay in the cache
 
 
-@dataclass(frozen=True)
-class MSE:
-    """Mean over a record's numbers of the squared difference: for images, per pixel."""
-
-    better: Literal["lower", "higher"] = "lower"
-    name: str = "mean squared error"
-
+class _Checked:
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+@dataclass(frozen=True)
+class MSE(_Checked):
+    """Mean over a record's numbers of the squared difference: for images, per pixel."""
+
+    better: Better = "lower"
+    name: str = "mean squared error"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, ...) twice -> (games,)."""
@@ -30,15 +43,15 @@ class MSE:
 
 
 @dataclass(frozen=True)
-class MAE:
+class MAE(_Checked):
     """Mean over a record's numbers of the absolute difference."""
 
-    of_parts: ClassVar[bool] = True  # a mean over numbers, so that parts of a record can be scored
-    better: Literal["lower", "higher"] = "lower"
+    better: Better = "lower"
     name: str = "mean absolute error"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
+    def facts(self) -> MetricFacts:
+        """Parts of a record can be scored."""
+        return MetricFacts(of_parts=True)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, ...) twice -> (games,)."""
@@ -46,11 +59,11 @@ class MAE:
 
 
 @dataclass(frozen=True)
-class PSNR:
+class PSNR(_Checked):
     """The mean squared error in decibels below the square of the range of a pixel; infinite for a perfect guess."""
 
     peak: float = 1.0  # the range of a pixel: 1 for images in [0, 1]
-    better: Literal["lower", "higher"] = "higher"
+    better: Better = "higher"
     name: str = "peak signal-to-noise ratio (dB)"
 
     def __post_init__(self) -> None:
@@ -62,7 +75,7 @@ class PSNR:
 
 
 @dataclass(frozen=True)
-class NearPixels:
+class NearPixels(_Checked):
     """The share of a record's numbers within `tolerance` of the truth (Hayes et al. 2023, appendix I).
 
     A guess is a success if the share is at least rho. The log success of a blind guess at unknown pixels is
@@ -70,7 +83,7 @@ class NearPixels:
     """
 
     tolerance: float = 32 / 255
-    better: Literal["lower", "higher"] = "higher"
+    better: Better = "higher"
     name: str = "share of pixels nearly right"
 
     def __post_init__(self) -> None:
@@ -82,7 +95,7 @@ class NearPixels:
 
 
 @dataclass(frozen=True, eq=False)
-class SpreadRMSE:
+class SpreadRMSE(_Checked):
     """Root mean square over features of (guess - truth) / standard deviation of the feature.
 
     Constant features are left out, but must be right to `exact` (relative to their size), or the error is infinite.
@@ -90,21 +103,25 @@ class SpreadRMSE:
 
     deviation: Tensor  # (d,)
     exact: float = 1e-6
-    better: Literal["lower", "higher"] = "lower"
+    better: Better = "lower"
     name: str = "RMSE in feature standard deviations"
 
     def __post_init__(self) -> None:
         check_fields(self, exact=at_least(0, infinite=True))
 
+    def facts(self) -> MetricFacts:
+        """It measures in deviations."""
+        return MetricFacts(deviation=self.deviation)
+
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, d) twice -> (games,)."""
+        """(games, ...) twice -> (games,)."""
         guess, truth = guess.flatten(1), truth.flatten(1)
-        size = max(1, BLOCK_NUMBERS // max(1, guess.shape[1]))
-        pairs = zip(torch.split(guess, size), torch.split(truth, size), strict=True)
-        return torch.cat([self._errors(guesses, theirs) for guesses, theirs in pairs])
+        some = max(1, BLOCK_NUMBERS // max(1, guess.shape[1]))
+        return torch.cat(
+            [self._errors(*part) for part in zip(torch.split(guess, some), torch.split(truth, some), strict=True)]
+        )
 
     def _errors(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """Of some games."""
         varies = self.deviation > 0
         if varies.all():
             return ((guess - truth) / self.deviation).square().mean(1).sqrt()
@@ -117,18 +134,15 @@ class SpreadRMSE:
 
 
 @dataclass(frozen=True, eq=False)
-class LargestError:
+class LargestError(_Checked):
     """The largest over features of |guess - truth| / standard deviation of the feature; constant ones are left out."""
 
     deviation: Tensor  # (d,)
-    better: Literal["lower", "higher"] = "lower"
+    better: Better = "lower"
     name: str = "largest error of a feature in standard deviations"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, d) twice -> (games,)."""
+        """(games, ...) twice -> (games,)."""
         varies = self.deviation > 0
         if not varies.any():
             return torch.zeros(len(guess), dtype=guess.dtype)
@@ -136,51 +150,40 @@ class LargestError:
 
 
 @dataclass(frozen=True)
-class TokensRight:
+class TokensRight(_Checked):
     """The share of positions with the right token; 1 for an exact sentence."""
 
-    better: Literal["lower", "higher"] = "higher"
+    better: Better = "higher"
     name: str = "share of tokens right"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, length) twice -> (games,)."""
+        """(games, ...) twice -> (games,)."""
         return (guess == truth).flatten(1).double().mean(1)
 
 
 @dataclass(frozen=True)
-class BagRight:
+class BagRight(_Checked):
     """The share of a sentence's tokens that are right in any order, repeated ones counted as often as they occur."""
 
-    better: Literal["lower", "higher"] = "higher"
+    better: Better = "higher"
     name: str = "share of tokens right in any order"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, length) twice -> (games,)."""
-        pairs = zip(guess.flatten(1).tolist(), truth.flatten(1).tolist(), strict=True)
-        common = [
-            sum((Counter(tokens) & Counter(true_tokens)).values()) / len(true_tokens) for tokens, true_tokens in pairs
-        ]
-        return torch.tensor(common, dtype=torch.float64, device=truth.device)
+        """(games, ...) twice -> (games,)."""
+        sentences = zip(guess.flatten(1).tolist(), truth.flatten(1).tolist(), strict=True)
+        shares = [(Counter(tokens) & Counter(right)).total() / len(right) for tokens, right in sentences]
+        return torch.tensor(shares, dtype=torch.float64, device=truth.device)
 
 
 @dataclass(frozen=True)
-class EditDistance:
+class EditDistance(_Checked):
     """How many tokens must be inserted, removed or replaced to get the sentence (Levenshtein)."""
 
-    better: Literal["lower", "higher"] = "lower"
+    better: Better = "lower"
     name: str = "edit distance in tokens"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, length) twice -> (games,)."""
+        """(games, ...) twice -> (games,)."""
         pairs = zip(guess.flatten(1).tolist(), truth.flatten(1).tolist(), strict=True)
         return torch.tensor([_edits(*pair) for pair in pairs], dtype=torch.float64, device=truth.device)
 
@@ -192,3 +195,167 @@ def _edits(guess: list[float], truth: list[float]) -> int:
         for j, theirs in enumerate(truth, 1):
             row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (ours != theirs)))
     return row[-1]
+
+
+def _as_images(source: str, guess: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as (games, channels, height, width); (games, height, width) counts as grey."""
+    if guess.shape != truth.shape:
+        wanted, got = tuple(truth.shape), tuple(guess.shape)
+        raise ValueError(f"{source}: expected guesses of the truth's shape {wanted}, got {got}.")
+    if truth.ndim == 3:
+        return guess.unsqueeze(1), truth.unsqueeze(1)
+    if truth.ndim != 4 or truth.shape[1] not in (1, 3):
+        raise ValueError(
+            f"{source} compares images: expected shape (games, 1 or 3, height, width) or (games, height, width), "
+            f"got {tuple(truth.shape)}. Reshape flattened images; for tables use MSE or SpreadRMSE."
+        )
+    return guess, truth
+
+
+@dataclass(frozen=True)
+class SSIM(_Checked):
+    """Agreement of local brightness, contrast and structure, 1 for a perfect guess (Wang et al. 2004, Eq. 13).
+
+    Weighted by a Gaussian window; the mean is over all positions where the whole window lies in the image, and over
+    channels (scikit-image's `gaussian_weights=True, use_sample_covariance=False`). The window is cut to the largest odd
+    size that fits: 7 in an image of 8 x 8. Images are in [0, peak].
+    """
+
+    window: int = 11
+    sigma: float = 1.5
+    peak: float = 1.0
+    better: Better = "higher"
+    name: str = "structural similarity"
+
+    def __post_init__(self) -> None:
+        check_fields(self, window=at_least(1), sigma=above(0), peak=above(0))
+        expect(self, "window", "to be odd", self.window % 2 == 1)
+
+    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
+        """(games, ...) twice -> (games,)."""
+        x, y = (images.double() for images in _as_images("SSIM", guess, truth))  # variances cancel digits
+        weights = self._weights(min(x.shape[-2:])).to(x)
+
+        def local(image: Tensor) -> Tensor:
+            """Weighted mean in every window, (games, channels, rows, columns)."""
+            flat = image.flatten(0, 1).unsqueeze(1)  # each channel by itself
+            mean = conv2d(conv2d(flat, weights.reshape(1, 1, -1, 1)), weights.reshape(1, 1, 1, -1))
+            return mean.reshape(*image.shape[:2], *mean.shape[-2:])
+
+        mean_x, mean_y = local(x), local(y)
+        variances = local(x * x) - mean_x**2 + local(y * y) - mean_y**2
+        covariance = local(x * y) - mean_x * mean_y
+        c1, c2 = (0.01 * self.peak) ** 2, (0.03 * self.peak) ** 2
+        scale = (mean_x**2 + mean_y**2 + c1) * (variances + c2)
+        similarity = ((2 * mean_x * mean_y + c1) * (2 * covariance + c2)) / scale
+        return similarity.flatten(1).mean(1).to(guess.dtype)
+
+    def _weights(self, side: int) -> Tensor:
+        """The Gaussian along one axis, adding up to 1, no wider than the image."""
+        window = min(self.window, side - (side + 1) % 2)  # the largest odd number <= side
+        offset = torch.arange(window, dtype=torch.float64) - window // 2
+        weights = (-(offset**2) / (2 * self.sigma**2)).exp()
+        return weights / weights.sum()
+
+
+ARCHIVE = "lpips_alex.safetensors"
+MIN_SIDE = 32  # pixels: the smallest that AlexNet's poolings allow
+GAMES_AT_A_TIME = 256
+# (number in torchvision's AlexNet, stride, padding, pooled first?) of each convolution
+LAYERS = ((0, 4, 2, False), (3, 1, 2, True), (6, 1, 1, True), (8, 1, 1, False), (10, 1, 1, False))
+CHANNELS = (3, 64, 192, 384, 256, 256)
+KERNELS = (11, 5, 3, 3, 3)
+SHIFT, SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # ImageNet's mean and deviation for inputs in [-1, 1]
+
+
+@dataclass(frozen=True)
+class LPIPS(_Checked):
+    """Distance of two images in AlexNet's features, weighted as people judge (Zhang et al. 2018, Eq. 1; v0.1).
+
+    Images are in [0, 1]. Those with a side under 32 pixels are enlarged bilinearly to 32, so values are comparable only
+    among images of one size. The weights are read from `weights`, or from lpips_alex.safetensors in LOSTWAX_DATA;
+    nothing is downloaded. Differentiable in both images, so it can be a loss.
+    """
+
+    weights: str | PathLike[str] | None = None
+    better: Better = "lower"
+    name: str = "LPIPS (AlexNet)"
+
+    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
+        """(games, ...) twice -> (games,)."""
+        parameters = _read(_find(self.weights), str(truth.device))
+        images = _as_images("LPIPS", guess, truth)
+        parts = zip(*(torch.split(part, GAMES_AT_A_TIME) for part in images), strict=True)
+        return torch.cat([_distance(parameters, *part) for part in parts]).to(guess.dtype)
+
+
+def _distance(parameters: Mapping[str, Tensor], guess: Tensor, truth: Tensor) -> Tensor:
+    distance = torch.zeros(len(truth), device=truth.device)
+    features = zip(_features(parameters, guess), _features(parameters, truth), strict=True)
+    for layer, (ours, theirs) in enumerate(features):
+        difference = (_unit(ours) - _unit(theirs)).square()  # (games, channels, rows, columns)
+        importance = parameters[f"lin{layer}.weight"]  # (channels,)
+        distance = distance + torch.einsum("gchw,c->ghw", difference, importance).mean((1, 2))
+    return distance
+
+
+def _features(parameters: Mapping[str, Tensor], images: Tensor) -> Iterator[Tensor]:
+    """The images' features after each of AlexNet's five rectified convolutions."""
+    signal = 2 * images.float() - 1  # [0, 1] -> [-1, 1]
+    if (side := min(signal.shape[-2:])) < MIN_SIDE:
+        size = [math.ceil(length * MIN_SIDE / side) for length in signal.shape[-2:]]
+        signal = interpolate(signal, size=size, mode="bilinear", align_corners=False)
+    signal = signal.expand(-1, 3, -1, -1)  # grey -> three equal channels
+    shift, scale = (signal.new_tensor(numbers).reshape(3, 1, 1) for numbers in (SHIFT, SCALE))
+    signal = (signal - shift) / scale
+    for number, stride, padding, pooled in LAYERS:
+        if pooled:
+            signal = max_pool2d(signal, kernel_size=3, stride=2)
+        weight, bias = parameters[f"features.{number}.weight"], parameters[f"features.{number}.bias"]
+        signal = conv2d(signal, weight, bias, stride=stride, padding=padding).relu()
+        yield signal
+
+
+def _unit(features: Tensor) -> Tensor:
+    """Each position's channels, scaled to length 1 (0 where all are 0, with a gradient of 0)."""
+    length: Tensor = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+    return features / (length + 1e-10)
+
+
+def _find(weights: str | PathLike[str] | None) -> Path:
+    place = os.environ.get("LOSTWAX_DATA")
+    if weights is None and not place:
+        raise FileNotFoundError(
+            "LPIPS has no path to its weights: set the environment variable LOSTWAX_DATA to the directory that holds "
+            f"{ARCHIVE}, or pass the path of such a file as weights=. Nothing is downloaded."
+        )
+    path = (Path(place or "") / ARCHIVE if weights is None else Path(weights)).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"LPIPS finds no file {path}: set the environment variable LOSTWAX_DATA to the directory that holds "
+            f"{ARCHIVE}, or pass the path of such a file as weights=."
+        )
+    return path
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, device: str) -> Mapping[str, Tensor]:
+    tensors = read_tensors("LPIPS", path, device)
+    for name, shape in _shapes().items():
+        if name not in tensors or tuple(tensors[name].shape) != shape:
+            got = f"shape {tuple(tensors[name].shape)}" if name in tensors else "nothing of that name"
+            raise ValueError(
+                f"LPIPS: expected {path} to hold AlexNet v0.1 with {name} of shape {shape}, got {got}. "
+                "Names are torchvision's (features.0.weight, ...), with the heads lin0.weight to lin4.weight."
+            )
+    return {name: tensors[name].float() for name in _shapes()}
+
+
+def _shapes() -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    numbers = [number for number, *_ in LAYERS]
+    for layer, (before, after) in enumerate(pairwise(CHANNELS)):
+        shapes[f"features.{numbers[layer]}.weight"] = (after, before, KERNELS[layer], KERNELS[layer])
+        shapes[f"features.{numbers[layer]}.bias"] = (after,)
+        shapes[f"lin{layer}.weight"] = (after,)
+    return shapes

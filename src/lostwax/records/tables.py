@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.games import Records
-from lostwax.records.pictures import check_choice, listing, optional
+from lostwax.records.datasets import check_choice, listing, optional
 
 
 def plain_array(source: str, name: str, values: Any) -> NDArray[Any]:

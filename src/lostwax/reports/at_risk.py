@@ -64,7 +64,7 @@ def most_at_risk(audit: Audit, *, records: bool) -> tuple[RiskyRecord, ...]:
 def _come_back(audit: Audit, finding: Finding, places: list[int]) -> NDArray[np.bool_]:
     """(places, columns) which cells are known exactly; or, where the audit does not tell, within the threshold."""
     if finding.cells is not None and finding.cells.each is not None:
-        return np.asarray((finding.cells.each.kept[places] == Kept.EXACT).numpy())
+        return np.asarray(finding.cells.each.kept[places] == Kept.EXACT)
     truth = audit.truth.x.double().cpu().flatten(1).numpy()
     guess = finding.guess.records.x[:, 0].double().cpu().flatten(1).numpy()
     scale = truth.std(0)  # of the records tried

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -124,8 +123,8 @@ def _text(value: str) -> str:
 PAGE, NUMBERS, TABLE, RECORDS, FIGURES = "report.html", "audit.json", "records.csv", "records.safetensors", "figures"
 DRAWINGS = ("errors", "roc", "ceiling", "neurons_best", "neurons_median", "neurons_worst", "rebuilt")
 OURS = (PAGE, NUMBERS, TABLE, RECORDS, *(f"{FIGURES}/{name}.png" for name in DRAWINGS))
-OLD_DRAFT = re.compile(rf"({'|'.join(map(re.escape, OURS))})(\.\d+)?\.part|{FIGURES}/rebuilt\.part\.png")  # of 0.1
 MARK = b"lostwax audit"  # near the start of audit.json
+BOUNDS = ("low", "high", "maybe_missing")  # of cells, in the file of records
 
 
 class _File(NamedTuple):
@@ -278,15 +277,11 @@ def _files(folder: Path) -> list[str]:
     inside, figures = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}, folder / FIGURES
     if figures.is_dir() and not figures.is_symlink():
         del inside[FIGURES]
-    return [name for name, path in inside.items() if not _is_leftover(name, path)]
+    return [name for name, path in inside.items() if not files.is_leftover(path)]
 
 
 def _is_regular(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
-
-
-def _is_leftover(name: str, path: Path) -> bool:
-    return files.is_leftover(path) or (OLD_DRAFT.fullmatch(name) is not None and _is_regular(path))
 
 
 def _sweep(target: Path) -> None:
@@ -296,10 +291,6 @@ def _sweep(target: Path) -> None:
         raise PermissionError(
             f"report: {remaining[0]}, left by an earlier run, may hold records and cannot be deleted. Delete it."
         )
-    for folder in (target, target / FIGURES):
-        for path in folder.iterdir():
-            if _is_leftover(path.relative_to(target).as_posix(), path) and not files.is_leftover(path):
-                files.remove("report", path)
 
 
 def _is_audit(path: Path) -> bool:
@@ -310,15 +301,17 @@ def _is_audit(path: Path) -> bool:
 
 
 def _record_tensors(audit: Audit) -> bytes:
+    import torch
+
     from lostwax.audits.saved import as_tensor
 
     tensors = {"truth.x": audit.truth.x, "truth.y": audit.truth.y}
     for number, finding in enumerate(audit.findings):
         tensors |= {f"{number}.x": finding.guess.records.x, f"{number}.y": finding.guess.records.y}
         if finding.cells is not None and finding.cells.each is not None:
-            limits = finding.cells.each.limits
-            parts = {"kept": finding.cells.each.kept, **({} if limits is None else limits._asdict())}
-            tensors |= {f"{number}.{name}": part for name, part in parts.items()}
+            _, kept, bounds = finding.cells.each
+            parts = {"kept": kept, **({} if bounds is None else dict(zip(BOUNDS, bounds, strict=False)))}
+            tensors |= {f"{number}.{name}": torch.from_numpy(part) for name, part in parts.items()}
     if audit.categories:
         tensors["categories"] = as_tensor(audit.categories)
     return files.as_bytes({name: value.clone() for name, value in tensors.items()})
@@ -326,8 +319,8 @@ def _record_tensors(audit: Audit) -> bytes:
 
 def _with_records(audit: Audit, path: Path) -> Audit:
     from lostwax.audits.saved import as_categories, other_records
-    from lostwax.games import Records, TableCells
-    from lostwax.games.cells import Limits
+    from lostwax.games import Cells, Records
+    from lostwax.games.cells import Bounds
 
     tensors = files.read_tensors("reports.read", path)
     for contradiction in other_records(audit, tensors):
@@ -342,10 +335,12 @@ def _with_records(audit: Audit, path: Path) -> Audit:
     def cells(number: int, kept: CellsKept | None) -> CellsKept | None:
         if kept is None or f"{number}.kept" not in tensors:
             return kept
-        limits = None
+        bounds = None
         if f"{number}.low" in tensors:
-            limits = Limits(*(tensors[f"{number}.{name}"] for name in Limits._fields))
-        return kept._replace(each=TableCells(tensors[f"{number}.x"][:, 0], tensors[f"{number}.kept"], limits))
+            low, high, maybe_missing = (tensors[f"{number}.{name}"].numpy() for name in BOUNDS)
+            bounds = Bounds(low, high, maybe_missing)
+        x, how = tensors[f"{number}.x"][:, 0], tensors[f"{number}.kept"]
+        return kept._replace(each=Cells(x.numpy(), how.numpy(), bounds))
 
     findings = tuple(
         replace(

@@ -20,12 +20,11 @@ from lostwax.metrics import LargestError
 from lostwax.numerals import at_most, count, interval, number, percent, round_up
 from lostwax.policies import Breaches, Policy, names
 from lostwax.reports import charts
+from lostwax.reports.advice import answer, attacker
 from lostwax.reports.at_risk import most_at_risk
-from lostwax.reports.attacker import attacker
 from lostwax.reports.fields import fields_of, measured_of, policy_of, without_fields
 from lostwax.reports.gallery import Pair, pair, rows
 from lostwax.reports.glossary import with_glossary
-from lostwax.reports.words import answer
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple, Protocol, final
 
@@ -16,6 +16,7 @@ from torch import nn
 
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Cohort, Records, Release, Threat, Trainer
+from lostwax.games.facts import trainer_facts
 from lostwax.progress import counted
 from lostwax.seeds import generator
 
@@ -178,7 +179,7 @@ class Local:
                 cohort = game.deal(chunk)
                 release = plan.trainer(game.net, cohort, seed=game.seed)
             except torch.cuda.OutOfMemoryError as error:
-                plan = _smaller(plan, len(chunk), error)
+                plan = _smaller(plan, game.net, len(chunk), error)
             else:
                 yield cohort, release
                 del cohort, release  # free them before the next chunk
@@ -193,7 +194,7 @@ class _Plan(NamedTuple):
     chunk: int  # models trained per call, whole tiles
 
 
-def _smaller(plan: _Plan, count: int, error: torch.cuda.OutOfMemoryError) -> _Plan:
+def _smaller(plan: _Plan, net: nn.Module, count: int, error: torch.cuda.OutOfMemoryError) -> _Plan:
     """The plan after `count` models did not fit: half the chunk, else a smaller tile."""
     trainer, tile, _ = plan
     if count > tile:
@@ -203,8 +204,8 @@ def _smaller(plan: _Plan, count: int, error: torch.cuda.OutOfMemoryError) -> _Pl
         )
         warnings.warn(words, RuntimeWarning, stacklevel=3)
         return plan._replace(chunk=chunk)
-    kind = type(trainer).__name__
-    if count == 1 or not is_dataclass(trainer) or not hasattr(trainer, "tile"):
+    kind, with_tile = type(trainer).__name__, trainer_facts(trainer, net, 1).with_tile
+    if count == 1 or with_tile is None:
         raise torch.cuda.OutOfMemoryError(
             f"Local: out of GPU memory with {count} models, and {kind} cannot train fewer at a time. Free GPU memory, "
             "use fewer known records, smaller batches or a smaller net, or move the records to the CPU "
@@ -215,7 +216,7 @@ def _smaller(plan: _Plan, count: int, error: torch.cuda.OutOfMemoryError) -> _Pl
     words = f"Local: out of GPU memory with {count} models in one tile; continuing with tiles of {tile}. Models of "
     words += f"different tile sizes agree to rounding only. Use {kind}(tile={tile}) to avoid this."
     warnings.warn(words, RuntimeWarning, stacklevel=3)
-    return _Plan(replace(trainer, tile=tile), tile, tile)
+    return _Plan(with_tile(tile), tile, tile)
 
 
 def _affordable(net: nn.Module, one: Cohort) -> int:

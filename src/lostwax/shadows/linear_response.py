@@ -14,8 +14,8 @@ from lostwax.games import Knowledge, Records, Release, Trainer
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.trainers.descent import as_descent
-from lostwax.trainers.linear_response import PART, Adjoints, BaseTrajectory, response_objection
-from lostwax.trainers.semi_linear import EveryWeight, LeadingHessians, SemiLinear
+from lostwax.trainers.linear_response import PART, BaseTrajectory, response_objection
+from lostwax.trainers.responses import Adjoints, EveryWeight, LeadingHessians, SemiLinear
 
 RELIABLE = 0.9  # R^2 on trained models: directions below are dropped
 ENOUGH = 0.5  # of the directions, and of trained models' variance: if less is reliable, models are trained instead
@@ -172,7 +172,7 @@ class LinearResponse:
             return _checked(sketch, EveryWeight.of(base, along), far, records, held_out)
         base = base.by_parts(PART)
         with progress("directions", len(directions)) as advance:
-            adjoints = base.few_adjoints(along, sample, advance, tolerance)
+            adjoints = Adjoints.at_few_steps(base, along, sample, advance, tolerance)
         for rank in (0, RANK) if self.rank is None else (self.rank,):
             answers = SemiLinear(adjoints, LeadingHessians.of(base, rank)) if rank else adjoints
             responses = _checked(sketch, answers, far, records, held_out)

@@ -2,20 +2,404 @@
 
 from __future__ import annotations
 
+import math
+import random
+import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from lostwax.fields import check_fields
 from lostwax.games import Cohort, Release
-from lostwax.shadows.chunks import MARKER, Location, StoredGame, check_store
-from lostwax.shadows.game import Engine, Game
-from lostwax.shadows.identity import identity
+from lostwax.progress import progress
+from lostwax.provenance import versions
+from lostwax.seeds import generator
+from lostwax.shadows.game import Engine, Game, together
+from lostwax.shadows.identity import identity, key
+from lostwax.trainers.stacked import shaped, shapes_of
 
-FEWEST_MODELS, MOST_BYTES = 16, 32 << 20  # per chunk, if the trainer's tile size allows
+if TYPE_CHECKING:
+    import zarr
+    from zarr.abc.store import Store as ZarrStore
+
+
+PARTIAL = ".partial"  # suffix of a file that zarr has not finished writing
+FORMAT = "lostwax shadow store"  # attributes of the root group
+VERSION = 2  # raised when the layout changes, or when one description comes to mean other models
+MARKER = "zarr.json"
+MIN_CHUNK_MODELS, MAX_CHUNK_BYTES = 16, 32 << 20  # if the trainer's tile size allows
+MAX_MODELS = 2**40
+NO_ROW = -1
+HASH_COLUMNS = 2  # for the weights, and for the rows
+_DTYPES = {torch.float16: "float16", torch.float32: "float32", torch.float64: "float64"}
+
+
+class Location(NamedTuple):
+    """A folder or fsspec URL. Files appear there atomically: by a rename in a folder, by one upload in a bucket."""
+
+    name: str  # as the user wrote it
+    files: Any  # fsspec's file system (untyped)
+    root: str
+    arrays: ZarrStore
+
+    @classmethod
+    def at(cls, where: str | Path) -> Location:
+        """Open a folder or URL without creating anything."""
+        from fsspec import url_to_fs
+        from fsspec.implementations.local import LocalFileSystem
+        from zarr.storage import FsspecStore, LocalStore
+
+        name = str(where)
+        try:
+            files, root = url_to_fs(name, use_listings_cache=False)
+            local = isinstance(files, LocalFileSystem)
+            arrays = LocalStore(root) if local else FsspecStore.from_url(name)
+        except (ImportError, ValueError) as error:
+            raise ValueError(f"Store: {name} is neither a folder nor a URL that fsspec can open ({error}).") from error
+        return cls(name, files, root.rstrip("/"), arrays)
+
+    def path(self, *parts: str) -> str:
+        """The full path of a file."""
+        return "/".join((self.root, *parts))
+
+    def holds(self, *parts: str) -> bool:
+        """Whether a complete file exists now."""
+        return bool(self.files.exists(self.path(*parts)))
+
+    def names(self, *parts: str) -> set[str]:
+        """The names in a folder, without unfinished files; empty if the folder does not exist."""
+        path = self.path(*parts)
+        self.files.invalidate_cache()
+        try:
+            if self.files.isfile(path):
+                raise ValueError(f"Store: {path} is a file. Name a folder or a URL.")
+            entries = self.files.ls(path, detail=False)
+        except FileNotFoundError:
+            return set()
+        except PermissionError as error:
+            raise _unreadable(path) from error
+        names = {str(path).rstrip("/").rpartition("/")[2] for path in entries}
+        return {name for name in names if not name.endswith(PARTIAL)}
+
+    def sweep(self, *parts: str) -> None:
+        """Delete partial files of killed writers, if the complete file exists; a live writer finds the same bytes."""
+        folder = Path(self.path(*parts))
+        if self.files.protocol[0] != "file" or not folder.is_dir():
+            return
+        complete = {path.stem for path in folder.iterdir() if path.suffix != PARTIAL}
+        for path in folder.glob(f"*{PARTIAL}"):
+            if path.name.split(".")[0] in complete:
+                with suppress(OSError):  # owned by someone else, or a read-only folder
+                    path.unlink()
+
+    @contextmanager
+    def reading(self, path: str, cure: str) -> Iterator[None]:
+        """Turn any error about damaged bytes into one ValueError that names the file and what to delete (`cure`)."""
+        try:
+            file = Path(self.path(path))
+            if self.files.protocol[0] == "file" and file.exists() and not file.is_file():
+                raise ValueError("not a regular file")  # a read of a pipe would block forever
+            yield
+        except PermissionError as error:
+            raise _unreadable(self.path(path)) from error
+        except (ConnectionError, TimeoutError, MemoryError):  # the file may be intact
+            raise
+        except Exception as error:  # zarr and its codecs raise many types
+            raise ValueError(
+                f"Store: {self.path(path)} is damaged ({error}). Nothing was changed. Restore it from a copy, or "
+                f"delete {self.path(cure)} and run again: missing models are trained again."
+            ) from error
+
+    @contextmanager
+    def writing(self, *parts: str) -> Iterator[None]:
+        """Turn an OSError into one that names the file and the cure, unless another writer has written that file."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and self.holds(*parts):
+                return
+            raise OSError(
+                f"Store: cannot write to {self.name}: {self.path(*parts)} ({error.strerror or error}). Files written "
+                "before are kept. Free some space, get write permission, or use another store."
+            ) from error
+
+
+def _unreadable(path: str) -> PermissionError:
+    return PermissionError(f"Store: no permission to read {path}. Get read permission, or use another store.")
+
+
+# Each game has two zarr arrays: weights (models, p), and the secrets' rows in the prior (models, k).
+#
+# Both are declared far longer than will ever be filled, so that no file has to be changed later: a chunk is stored if
+# and only if its file exists. zarr's crc32c codec detects damaged chunks; swapped ones are detected by two more columns
+# next to the rows, hashes of the game, the chunk's number, and its weights or its rows.
+
+
+class Layout(NamedTuple):
+    """The shapes of one model, and the number of models per chunk. The field names are stored."""
+
+    parameters: dict[str, list[int]]  # shapes, in the order of concatenation
+    dtype: str
+    secrets: int  # k
+    chunk: int
+    marks: int = HASH_COLUMNS  # next to the rows
+
+    @classmethod
+    def of(cls, release: Release, secrets: int) -> Layout:
+        """The layout of one chunk of these models."""
+        dtypes = {value.dtype for value in release.params.values()}
+        if len(dtypes) != 1 or not dtypes <= set(_DTYPES):
+            raise ValueError(
+                f"Store: expected all parameters of a model in one dtype of {', '.join(_DTYPES.values())}, got "
+                f"{', '.join(sorted(map(str, dtypes)))}. Cast the trainer's release, or leave store out."
+            )
+        shapes = {name: list(shape) for name, shape in shapes_of(release.params).items()}
+        return cls(shapes, _DTYPES[dtypes.pop()], secrets, len(release))
+
+    def split(self, flat: Tensor) -> Release:
+        """The inverse of `Release.flat`."""
+        return Release(shaped(flat, self.parameters))
+
+    def declare(self, store: ZarrStore, folder: str, part: str) -> zarr.Array[Any]:
+        """Declare the array of "weights", (models, p), or of "rows", (models, k + marks)."""
+        import zarr
+        from zarr.codecs import Crc32cCodec
+
+        weights = part == "weights"
+        width = sum(map(math.prod, self.parameters.values())) if weights else self.secrets + self.marks
+        return zarr.create_array(
+            store,
+            name=f"{folder}/{part}",
+            shape=(MAX_MODELS, width),
+            chunks=(self.chunk, width),
+            dtype=self.dtype if weights else "int64",
+            fill_value=math.nan if weights else NO_ROW,
+            compressors=[Crc32cCodec()],
+            chunk_key_encoding={"name": "v2", "separator": "."},  # chunk 17 is the file 17.0
+            config={"write_empty_chunks": True},  # a chunk is stored iff its file exists, whatever it holds
+        )
+
+
+def chunk_hash(folder: str, part: str, number: int, content: NDArray[Any]) -> int:
+    """A hash of the game's folder, the array's name, the chunk's number and its bytes."""
+    digest = blake2b(f"{folder}/{part}/{number}".encode(), digest_size=8)
+    digest.update(np.ascontiguousarray(content).data.cast("B"))
+    return int.from_bytes(digest.digest(), "little", signed=True)
+
+
+@dataclass(frozen=True)
+class StoredGame:
+    """The stored models of one game, `chunk` of them per file. Files are written atomically and never changed.
+
+    Any number of processes may fill it at once: two that train the same chunk write the same bytes.
+    """
+
+    location: Location
+    game: Game
+    description: dict[str, str]  # everything that determines the models
+    chunk: int
+
+    @property
+    def folder(self) -> str:
+        """A hash of the description."""
+        return key(self.description)
+
+    def present(self) -> set[int]:
+        """The numbers of the stored chunks."""
+        weights, rows = (self.location.names(self.folder, part) for part in ("weights", "rows"))
+        names = (name.removesuffix(".0") for name in weights & rows)
+        return {int(name) for name in names if name.isdecimal()}
+
+    def chunks(self, models: int) -> int:
+        """The number of chunks that hold the first `models`."""
+        return -(-models // self.chunk)
+
+    def fill(self, models: int, engine: Engine) -> None:
+        """Train the missing ones of the first `models`, rounded up to whole chunks.
+
+        In order, or in random order once another writer has been noticed, so that two rarely train the same chunk.
+        """
+        import zarr
+
+        if not self.location.holds(MARKER):
+            with self.location.writing(MARKER), suppress(zarr.errors.ContainsGroupError):
+                zarr.create_group(self.location.arrays, attributes={"format": FORMAT, "version": VERSION})
+        missing = sorted(set(range(self.chunks(models))) - self.present())
+        crowded = False
+
+        def spans() -> Iterator[range]:
+            nonlocal crowded
+            while missing:
+                number = missing.pop(random.SystemRandom().randrange(len(missing)) if crowded else 0)
+                if self._holds(number):
+                    crowded = True
+                else:
+                    yield range(number * self.chunk, (number + 1) * self.chunk)
+
+        arrays: _Arrays | None = None
+        with progress("shadow models", len(missing) * self.chunk) as advance:
+            for cohort, release in engine.parts(self.game, spans()):
+                arrays = arrays or self._begin(Layout.of(release, cohort.secrets))
+                crowded |= not self._write(arrays, cohort, release)
+                advance(len(cohort))
+        for parts in ((), (self.folder,), (self.folder, "weights"), (self.folder, "rows")):
+            self.location.sweep(*parts)
+
+    def read(self, models: int) -> Iterator[tuple[Cohort, Release]]:
+        """The first `models` in order, one chunk at a time."""
+        return self._each(range(self.chunks(models)), models)
+
+    def shuffled(self, models: int, *, batch: int, seed: int, buffer: int = 8) -> Iterator[tuple[Cohort, Release]]:
+        """The first `models` in random order, in batches of up to `batch`; `buffer` chunks are in memory at a time."""
+        for setting, value in (("batch", batch), ("buffer", buffer)):
+            if value < 1:
+                raise ValueError(f"shuffled: expected {setting} >= 1, got {value}.")
+        draws = generator(seed, "shuffle")
+        numbers = draws.permutation(self.chunks(models)).tolist()
+        for first in range(0, len(numbers), buffer):
+            cohort, release = together(list(self._each(numbers[first : first + buffer], models)))
+            order = torch.from_numpy(draws.permutation(len(cohort))).to(cohort.index.device)
+            for rows in torch.split(order, batch):
+                yield cohort[rows], Release({name: value[rows] for name, value in release.params.items()})
+
+    def _holds(self, number: int) -> bool:
+        return all(self.location.holds(self.folder, part, f"{number}.0") for part in ("weights", "rows"))
+
+    def _write(self, arrays: _Arrays, cohort: Cohort, release: Release) -> bool:
+        """Write one chunk, weights last, so that they show it is complete; False if another writer was faster."""
+        layout = Layout.of(release, cohort.secrets)
+        if layout != arrays.layout:
+            raise ValueError(
+                f"Store: {self.location.path(self.folder)} holds models of {arrays.layout}, but the trainer released "
+                f"{layout}. All models of a game must have the same shapes."
+            )
+        number = int(cohort.index[0]) // self.chunk
+        if self._holds(number):
+            return False
+        span = slice(number * self.chunk, (number + 1) * self.chunk)
+        rows, weights = self._rows(cohort).cpu().numpy(), release.flat().detach().cpu().numpy()
+        parts = (("weights", weights), ("rows", rows))
+        hashes = [chunk_hash(self.folder, part, number, content) for part, content in parts]
+        marks = np.full((len(rows), HASH_COLUMNS), hashes, dtype=np.int64)
+        with self.location.writing(self.folder, "rows", f"{number}.0"):
+            arrays.rows[span] = np.concatenate([rows, marks], 1)  # (m, k + 2)
+        with self.location.writing(self.folder, "weights", f"{number}.0"):
+            arrays.weights[span] = weights
+        return True
+
+    def _rows(self, cohort: Cohort) -> Tensor:
+        """(m, k) the secrets' rows in the pool, found by dealing a pool whose features are row numbers."""
+        pool, start = self.game.pool, int(cohort.index[0])
+        numbered = replace(pool, features=torch.arange(len(pool), device=pool.x.device).unsqueeze(1))
+        numbers = self.game._replace(pool=numbered).deal(range(start, start + len(cohort))).own.features  # (m, k, 1)
+        rows = None if numbers is None else numbers[..., 0]
+        pairs = [] if rows is None else [(pool[rows].inputs, cohort.own.inputs), (pool[rows].y, cohort.own.y)]
+        if rows is None or not all(torch.equal(*pair) for pair in pairs):
+            raise ValueError(
+                f"Store: {type(self.game.threat).__name__} deals records that are not rows of the prior, "
+                "but a store keeps only row numbers. Leave store out."
+            )
+        return rows
+
+    def _begin(self, layout: Layout) -> _Arrays:
+        """The arrays to write to, created if nothing has been stored."""
+        import zarr
+
+        if self._layout() is None:
+            attributes = {"words": self.description, "layout": layout._asdict(), "made_with": versions()}
+            with self.location.writing(self.folder, "zarr.json"), suppress(zarr.errors.ContainsGroupError):
+                zarr.create_group(
+                    self.location.arrays, path=self.folder, attributes={**attributes, "checksum": key(attributes)}
+                )
+        return self._open()
+
+    def _layout(self) -> Layout | None:
+        """The stored layout; None if nothing has been stored."""
+        import zarr
+
+        path = f"{self.folder}/zarr.json"
+        if not self.location.holds(path):
+            return None
+        with self.location.reading(path, self.folder):
+            attributes: dict[str, Any] = zarr.open_group(
+                self.location.arrays, path=self.folder, mode="r"
+            ).attrs.asdict()
+            checksum = attributes.pop("checksum")
+            if checksum != key(attributes) or attributes["words"] != self.description:
+                raise ValueError("its description does not match its name")
+            layout = Layout(**attributes["layout"])
+            if layout.chunk != self.chunk:
+                raise ValueError(f"it holds chunks of {layout.chunk} models, not {self.chunk}")
+        return layout
+
+    def _open(self) -> _Arrays:
+        """The arrays, checked against the layout; one that was not declared yet is declared."""
+        import zarr
+        from zarr.storage import MemoryStore
+
+        layout = self._layout()
+        if layout is None:
+            raise ValueError(f"Store: {self.location.path(self.folder)} holds no models yet. Fill it first.")
+        arrays = []
+        for name in ("weights", "rows"):
+            path = f"{self.folder}/{name}"
+            if not self.location.holds(path, "zarr.json"):
+                with self.location.writing(path, "zarr.json"), suppress(zarr.errors.ContainsArrayError):
+                    layout.declare(self.location.arrays, self.folder, name)
+            with self.location.reading(f"{path}/zarr.json", f"{path}/zarr.json"):
+                array = zarr.open_array(self.location.arrays, path=path, mode="r+", config={"write_empty_chunks": True})
+                declared = layout.declare(MemoryStore(), self.folder, name)
+                if array.metadata.to_dict() != declared.metadata.to_dict():
+                    raise ValueError("it declares an array that does not fit the models of this game")
+            arrays.append(array)
+        return _Arrays(layout, *arrays)
+
+    def _each(self, numbers: Sequence[int], models: int) -> Iterator[tuple[Cohort, Release]]:
+        """The chunks with these numbers, cut to the first `models`."""
+        arrays, pool, shared = self._open(), self.game.pool, self.game.deal(range(1)).shared
+        for number in numbers:
+            weights, rows = self._chunk(arrays, number)
+            index = torch.arange(number * self.chunk, min((number + 1) * self.chunk, models))  # (m,)
+            flat, in_pool = (torch.from_numpy(part[: len(index)]).to(pool.x.device) for part in (weights, rows))
+            yield Cohort(shared, pool[in_pool], index.to(pool.x.device)), arrays.layout.split(flat)
+
+    def _chunk(self, arrays: _Arrays, number: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """(m, p) weights and (m, k) rows of one whole chunk, checked against their hashes."""
+        span, k = slice(number * self.chunk, (number + 1) * self.chunk), arrays.layout.secrets
+        files = {part: f"{self.folder}/{part}/{number}.0" for part in ("weights", "rows")}
+        contents = {}
+        for part, array in (("weights", arrays.weights), ("rows", arrays.rows)):
+            with self.location.reading(files[part], files[part]):
+                contents[part] = np.asarray(array[span])
+                if not self.location.holds(files[part]):
+                    raise ValueError("it does not exist")
+        weights, rows = contents["weights"], np.ascontiguousarray(contents["rows"][:, :k])
+        with self.location.reading(files["rows"], files["rows"]):
+            if not ((rows >= 0) & (rows < len(self.game.pool))).all():
+                raise ValueError("it names rows that the prior does not have")
+        for part, content, hashes in (
+            ("rows", rows, contents["rows"][:, k + 1 :]),
+            ("weights", weights, contents["rows"][:, k : k + 1]),
+        ):
+            with self.location.reading(files[part], files[part]):
+                if (hashes != chunk_hash(self.folder, part, number, content)).any():
+                    raise ValueError("it is not the chunk that was written here")
+        return weights, rows
+
+
+class _Arrays(NamedTuple):
+    layout: Layout
+    weights: zarr.Array[Any]  # (models, p)
+    rows: zarr.Array[Any]  # (models, k)
 
 
 @final
@@ -35,8 +419,10 @@ class Store:
     def open(self, game: Game) -> StoredGame:
         """The models of a game, possibly none; raises ValueError if the folder holds something else."""
         location = Location.at(self.where)
-        check_store(location)
-        return StoredGame(location, game, identity(game), _chunk(game))
+        _check_store(location)
+        tile, numbers = game.tile(), sum(value.numel() for value in game.net.parameters()) or 1
+        chunk = tile * max(1, min(-(-MIN_CHUNK_MODELS // tile), MAX_CHUNK_BYTES // (8 * numbers * tile)))
+        return StoredGame(location, game, identity(game), chunk)
 
     def simulate(
         self, game: Game, *, models: int, engine: Engine, announce: bool = True
@@ -51,10 +437,30 @@ class Store:
         return stored.read(models)
 
 
-def _chunk(game: Game) -> int:
-    """Models per file: at least one whole tile; depends only on the sizes of net and data."""
-    tile, numbers = game.tile(), sum(value.numel() for value in game.net.parameters()) or 1
-    return tile * max(1, min(-(-FEWEST_MODELS // tile), MOST_BYTES // (8 * numbers * tile)))
+def _check_store(location: Location) -> None:
+    """Raise ValueError if the folder is neither a store nor empty."""
+    import zarr
+
+    names = location.names()
+    if MARKER not in names:
+        others = sorted(name for name in names if not re.fullmatch("[0-9a-f]{16}", name))  # not the folder of a game
+        if others:
+            raise ValueError(
+                f"Store: {location.name} is not a shadow store: it holds {', '.join(others[:3])}. Nothing was changed. "
+                "Use an existing store, or a new or empty folder."
+            )
+        return
+    with location.reading(MARKER, MARKER):
+        attributes = zarr.open_group(location.arrays, mode="r").attrs.asdict()
+    if attributes.get("format") != FORMAT:
+        raise ValueError(
+            f"Store: {location.name} holds other zarr data. Nothing was changed. Use a store, or a new folder."
+        )
+    if (version := attributes.get("version")) != VERSION:
+        raise ValueError(
+            f"Store: {location.name} has version {version}, but this lostwax reads version {VERSION}. Nothing was "
+            "changed. Upgrade lostwax, or use a new folder."
+        )
 
 
 def _announcement(stored: StoredGame, models: int) -> str:
@@ -85,11 +491,8 @@ def _differences(stored: StoredGame) -> list[str]:
         marker = f"{folder}/{MARKER}"
         with suppress(Exception), stored.location.reading(marker, marker):  # a damaged game is reported when it is read
             attributes: dict[str, Any] = zarr.open_group(stored.location.arrays, path=folder, mode="r").attrs.asdict()
-            differences.append(_unlike(attributes["words"], stored.description))
+            theirs, ours = attributes["words"], stored.description
+            values = {name: (theirs.get(name, "nothing"), ours.get(name, "nothing")) for name in {**ours, **theirs}}
+            unlike = [f"{name}: store has {a}, this run has {b}" for name, (a, b) in values.items() if a != b]
+            differences.append(unlike)
     return min(differences, key=len, default=[])
-
-
-def _unlike(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-    unlike = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
-    has = [(name, theirs.get(name, "nothing"), ours.get(name, "nothing")) for name in unlike]
-    return [f"{name}: store has {their_value}, this run has {our_value}" for name, their_value, our_value in has]

@@ -1,8 +1,4 @@
-"""How the batches of DP-SGD are drawn, and what follows for a record that may be in them.
-
-A law draws, for m models at once, which of n records are in each step. It also weighs evidence: given how much better
-each step is explained with a record than without it (in nats), it says how much better all steps are.
-"""
+"""Which records are in each step: epochs over the training sets, or the random batches of DP-SGD."""
 
 from __future__ import annotations
 
@@ -10,18 +6,106 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from lostwax import philox
 from lostwax.games import Cohort
-from lostwax.seeds import key
+from lostwax.seeds import generator, key
+from lostwax.trainers.stacked import Batch, Part
 
 STEPS_TOGETHER = 8  # steps sampled at once; fewer ...
 MAX_DRAWS = 1 << 24  # ... if that takes more draws (of 8 bytes) than this
 POSITIVE = 2**63 - 1  # all bits of an int64 except its sign
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Epochs over the training sets, in batches of `size` (None: full batch).
+
+    `order_seed` is public: with an int all models use the same order; with None each draws its own, by its number. A
+    model's own records stand at `place` among the shared ones; None: behind them.
+    """
+
+    epochs: int
+    size: int | None = None
+    order_seed: int | None = 0
+    place: int | None = None
+
+    def steps(self, records: int) -> int:
+        """The number of steps of a training."""
+        return self.epochs * (1 if self.size is None else -(-records // self.size))
+
+    def records(self, cohort: Cohort) -> tuple[int, int]:
+        """The number of records per model in a step, and how many of them, at most, are its own."""
+        seen = min(self.size or cohort.records, cohort.records)
+        in_step = self.size is None or self.order_seed is not None
+        return seen, min(cohort.secrets, seen) if in_step else seen
+
+    def __call__(self, cohort: Cohort, *, seed: int) -> Iterator[Batch]:
+        """The batch of every step; the last of an epoch may be smaller."""
+        if self.size is None:
+            full_batch = together(cohort, slice(None), slice(None))
+            for _ in range(self.epochs):
+                yield full_batch
+        elif self.order_seed is not None:
+            yield from self._public(cohort, self.size, self.order_seed)
+        else:
+            yield from self._private(cohort, self.size, seed)
+
+    def _public(self, cohort: Cohort, size: int, order_seed: int) -> Iterator[Batch]:
+        common = len(cohort.shared)
+        place, k = common if self.place is None else self.place, cohort.secrets
+        rows = torch.cat([torch.arange(place), torch.arange(common, common + k), torch.arange(place, common)])
+        for epoch in range(self.epochs):
+            order = torch.from_numpy(generator(order_seed, "order", epoch).permutation(cohort.records))
+            for positions in torch.split(rows[order].to(cohort.own.inputs.device), size):
+                yield together(cohort, positions[positions < common], positions[positions >= common] - common)
+
+    def _private(self, cohort: Cohort, size: int, seed: int) -> Iterator[Batch]:
+        pool, models = Pool.of(cohort), cohort.index.to(cohort.own.inputs.device)
+        for epoch in range(self.epochs):
+            orders = philox.orders(key(seed, "order", epoch), models, cohort.records)  # (m, n)
+            for positions in torch.split(orders, size, dim=1):
+                yield Batch((), (pool(positions),))
+
+
+def together(cohort: Cohort, shared: Tensor | slice, own: Tensor | slice) -> Batch:
+    """A batch at the same positions for every model; shared records are not copied."""
+    common: Part = (cohort.shared.inputs[shared], cohort.shared.y[shared])  # (b, ...)
+    secret: Part = (cohort.own.inputs[:, own], cohort.own.y[:, own])  # (m, b, ...)
+    return Batch((common,) if len(common[1]) else (), (secret,) if secret[1].shape[1] else ())
+
+
+class Pool(NamedTuple):
+    """All records of m models in one array, the shared ones once, from which per-model batches are gathered."""
+
+    shared: int
+    secrets: int  # per model
+    inputs: Tensor  # (n - k + m k, ...)
+    y: Tensor
+
+    @classmethod
+    def of(cls, cohort: Cohort) -> Pool:
+        """Copy the records once, or not at all if none is shared."""
+        common, secrets = cohort.shared, cohort.own
+        sides = ((common.inputs, secrets.inputs.flatten(0, 1)), (common.y, secrets.y.flatten(0, 1)))
+        inputs, y = (torch.cat(side) if len(common) else side[1] for side in sides)
+        return cls(len(common), cohort.secrets, inputs, y)
+
+    def __call__(self, positions: Tensor) -> Part:
+        """The records at positions (m, b) of each model's training set, shared records first."""
+        skipped = self.secrets * torch.arange(len(positions), device=positions.device).unsqueeze(1)  # (m, 1)
+        rows = torch.where(positions < self.shared, positions, positions + skipped)
+        return self.inputs[rows], self.y[rows]  # (m, b, ...)
+
+
+# How DP-SGD draws its batches, and what follows for a record that may be in them.
+#
+# A law draws, for m models at once, which of n records are in each step. It also weighs evidence: given how much better
+# each step is explained with a record than without it (in nats), it says how much better all steps are.
 
 
 @runtime_checkable
@@ -84,14 +168,23 @@ def _check_size(cohort: Cohort, n: int) -> None:
         raise ValueError(f"DPSGD: expected training sets of {n} records, as batches say, got {cohort.records}.")
 
 
+class _Unrevealing:
+    """A law under which the draws of other records do not reveal the secret's."""
+
+    @property
+    def hidden(self) -> bool:
+        return False
+
+    def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
+        return None
+
+
 @dataclass(frozen=True)
-class Independent:
+class Independent(_Unrevealing):
     """Poisson sampling: each record in each step with probability `rate`."""
 
     rate: float
     steps: int
-
-    hidden = False
 
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
         """As in `Law`."""
@@ -104,10 +197,6 @@ class Independent:
             turns = min(at_once, self.steps - first)
             yield from philox.happens(ours, models, cohort.records, self.rate, turn=first, turns=turns).unbind(1)
 
-    def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
-        """Unknown."""
-        return None
-
     def evidence(self, gains: Iterator[Tensor]) -> Tensor:
         """sum_t ln(1 - q + q exp(gain_t))."""
         if self.rate == 1:
@@ -117,15 +206,13 @@ class Independent:
 
 
 @dataclass(frozen=True)
-class IndependentUpTo:
+class IndependentUpTo(_Unrevealing):
     """Poisson sampling of `n` records; a batch of more than `largest` is cut to that size, at random."""
 
     rate: float
     n: int
     largest: int
     steps: int
-
-    hidden = False
 
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
         """As in `Law`."""
@@ -136,24 +223,18 @@ class IndependentUpTo:
             first = _words("cut", cohort, seed, step).masked_fill(~drawn, POSITIVE)  # those who are drawn come first
             yield drawn & (_places(first) < self.largest)
 
-    def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
-        """Unknown."""
-        return None
-
     def evidence(self, gains: Iterator[Tensor]) -> Tensor:
         """As for Poisson sampling: a cut is rare, or the attack is weaker than it could be."""
         return Independent(self.rate, self.steps).evidence(gains)
 
 
 @dataclass(frozen=True)
-class InBins:
+class InBins(_Unrevealing):
     """Balls in bins: each record in one step per epoch, chosen uniformly and independently, anew or once for all."""
 
     per_epoch: int
     epochs: int
     redrawn: bool = True
-
-    hidden = False
 
     @property
     def rate(self) -> float:
@@ -165,10 +246,6 @@ class InBins:
         for epoch in range(self.epochs):
             bins = _words("bins", cohort, seed, epoch if self.redrawn else 0) % self.per_epoch
             yield from (bins == step for step in range(self.per_epoch))
-
-    def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
-        """Unknown: others are drawn independently."""
-        return None
 
     def evidence(self, gains: Iterator[Tensor]) -> Tensor:
         """Per epoch the mean over steps of exp(gain_t): the record is in one of them."""
@@ -184,7 +261,7 @@ class InBins:
 
 
 @dataclass(frozen=True)
-class InTurns:
+class InTurns(_Unrevealing):
     """A new random order in every epoch, or always the same, cut into batches of equal size (up to one record).
 
     Whoever knows the batches of all other records knows the secret's too: the only batch that lacks one.
@@ -193,8 +270,6 @@ class InTurns:
     per_epoch: int
     epochs: int
     shuffled: bool = True
-
-    hidden = False
 
     @property
     def rate(self) -> float:
@@ -224,7 +299,7 @@ class InTurns:
 
 
 @dataclass(frozen=True)
-class WithoutReplacement:
+class WithoutReplacement(_Unrevealing):
     """Each step draws `b` of `n` records, independently of other steps.
 
     The draws of other records are not published: they would reveal the secret's. If all others have the same gradient,
@@ -250,10 +325,6 @@ class WithoutReplacement:
         _check_size(cohort, self.n)
         for step in range(self.steps):
             yield _places(_words("fixed size", cohort, seed, step)) < self.b if self.hidden else None
-
-    def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
-        """Unknown."""
-        return None
 
     def evidence(self, gains: Iterator[Tensor]) -> Tensor:
         """As for Poisson sampling; a gain is that of the record in the place of another one."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lostwax.games import Loss
 from lostwax.trainers.record_gradients import record_gradients
-from lostwax.trainers.stacked import Architecture, Batch, Params, Part, linear, plain
+from lostwax.trainers.stacked import Architecture, Batch, Params, Part, linear
 
 
 class Sample(NamedTuple):
@@ -177,21 +177,15 @@ class Ghost:
     @classmethod
     def of(cls, net: Architecture, record: Tensor) -> Ghost | None:
         """None unless the net is such a chain, and every linear layer gets 2-d inputs."""
-        alone = type(net.net) is nn.Linear
-        sequence = nn.Sequential(net.net) if alone else net.net
-        named = [("", net.net)] if alone else list(net.net.named_modules(remove_duplicate=False))[1:]
-        chain = tuple((f"{name}." if name else "", part) for name, part in named)
-        linears = [part for _, part in chain if type(part) is nn.Linear]
-        others = [part for _, part in chain if type(part) is not nn.Linear]
-        free = all(not list(part.parameters()) and not list(part.buffers()) for part in others)
-        if not plain(sequence) or not free or net.constants or len({id(part) for part in linears}) < len(linears):
+        others = [part for _, part in net.layers if type(part) is not nn.Linear]
+        if net.constants or any(list(part.parameters()) for part in others) or len(others) == len(net.layers):
             return None
         h = record.unsqueeze(0)
-        for _, part in chain:
+        for _, part in net.layers:
             if type(part) is nn.Linear and h.ndim != 2:
                 return None
             h = linear(h, part.weight.detach().to(h)) if type(part) is nn.Linear else part(h)
-        return cls(chain) if linears else None
+        return cls(net.layers)
 
     def total(self, net: Architecture, loss: Loss, params: Params, sample: Sample, clip: float) -> Params:
         """As in `Clipping`."""

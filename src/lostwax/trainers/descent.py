@@ -1,108 +1,29 @@
-"""Gradient descent on many models at once: GD, SGD, Adam and AdamW."""
+"""Gradient descent on many models at once, GD, SGD, Adam and AdamW, and its derivatives."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple, Self, final
+from importlib.util import find_spec
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor, nn
 
-from lostwax import philox
 from lostwax.fields import Range, above, at_least, between
-from lostwax.games import Cohort, Release, Step, Trainer, TrainerFacts
+from lostwax.games import Cohort, Records, Release, Step, Trainer, TrainerFacts
 from lostwax.schedules import Constant
-from lostwax.seeds import generator, key
 from lostwax.trainers import gram
-from lostwax.trainers.dropout import Masks, drops
+from lostwax.trainers.batches import Batches
 from lostwax.trainers.fused import fused
-from lostwax.trainers.gram import Dual, Head
-from lostwax.trainers.stacked import Architecture, Batch, Gradient, Params, Part, gradient
+from lostwax.trainers.fused.mlp import MLPTangent
+from lostwax.trainers.gram import Head
+from lostwax.trainers.stacked import Architecture, Batch, Gradient, Masks, Params, drops, flat, gradient
 from lostwax.trainers.stepwise import State, Stepwise, Trajectory, float32_products, gather, last
-
-
-@dataclass(frozen=True)
-class Batches:
-    """Epochs over the training sets, in batches of `size` (None: full batch).
-
-    `order_seed` is public: with an int all models use the same order; with None each draws its own, by its number. A
-    model's own records stand at `place` among the shared ones; None: behind them.
-    """
-
-    epochs: int
-    size: int | None = None
-    order_seed: int | None = 0
-    place: int | None = None
-
-    def steps(self, records: int) -> int:
-        """The number of steps of a training."""
-        return self.epochs * (1 if self.size is None else -(-records // self.size))
-
-    def records(self, cohort: Cohort) -> tuple[int, int]:
-        """The number of records per model in a step, and how many of them, at most, are its own."""
-        seen = min(self.size or cohort.records, cohort.records)
-        in_step = self.size is None or self.order_seed is not None
-        return seen, min(cohort.secrets, seen) if in_step else seen
-
-    def __call__(self, cohort: Cohort, *, seed: int) -> Iterator[Batch]:
-        """The batch of every step; the last of an epoch may be smaller."""
-        if self.size is None:
-            full_batch = together(cohort, slice(None), slice(None))
-            for _ in range(self.epochs):
-                yield full_batch
-        elif self.order_seed is not None:
-            yield from self._public(cohort, self.size, self.order_seed)
-        else:
-            yield from self._private(cohort, self.size, seed)
-
-    def _public(self, cohort: Cohort, size: int, order_seed: int) -> Iterator[Batch]:
-        common = len(cohort.shared)
-        place, k = common if self.place is None else self.place, cohort.secrets
-        rows = torch.cat([torch.arange(place), torch.arange(common, common + k), torch.arange(place, common)])
-        for epoch in range(self.epochs):
-            order = torch.from_numpy(generator(order_seed, "order", epoch).permutation(cohort.records))
-            for positions in torch.split(rows[order].to(cohort.own.inputs.device), size):
-                yield together(cohort, positions[positions < common], positions[positions >= common] - common)
-
-    def _private(self, cohort: Cohort, size: int, seed: int) -> Iterator[Batch]:
-        pool, models = Pool.of(cohort), cohort.index.to(cohort.own.inputs.device)
-        for epoch in range(self.epochs):
-            orders = philox.orders(key(seed, "order", epoch), models, cohort.records)  # (m, n)
-            for positions in torch.split(orders, size, dim=1):
-                yield Batch((), (pool(positions),))
-
-
-def together(cohort: Cohort, shared: Tensor | slice, own: Tensor | slice) -> Batch:
-    """A batch at the same positions for every model; shared records are not copied."""
-    common: Part = (cohort.shared.inputs[shared], cohort.shared.y[shared])  # (b, ...)
-    secret: Part = (cohort.own.inputs[:, own], cohort.own.y[:, own])  # (m, b, ...)
-    return Batch((common,) if len(common[1]) else (), (secret,) if secret[1].shape[1] else ())
-
-
-class Pool(NamedTuple):
-    """All records of m models in one array, the shared ones once, from which per-model batches are gathered."""
-
-    shared: int
-    secrets: int  # per model
-    inputs: Tensor  # (n - k + m k, ...)
-    y: Tensor
-
-    @classmethod
-    def of(cls, cohort: Cohort) -> Pool:
-        """Copy the records once, or not at all if none is shared."""
-        common, secrets = cohort.shared, cohort.own
-        sides = ((common.inputs, secrets.inputs.flatten(0, 1)), (common.y, secrets.y.flatten(0, 1)))
-        inputs, y = (torch.cat(side) if len(common) else side[1] for side in sides)
-        return cls(len(common), cohort.secrets, inputs, y)
-
-    def __call__(self, positions: Tensor) -> Part:
-        """The records at positions (m, b) of each model's training set, shared records first."""
-        skipped = self.secrets * torch.arange(len(positions), device=positions.device).unsqueeze(1)  # (m, 1)
-        rows = torch.where(positions < self.shared, positions, positions + skipped)
-        return self.inputs[rows], self.y[rows]  # (m, b, ...)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,14 +53,25 @@ class Descent(Stepwise, ABC):
         private_start = not self.public_start(net)
         private_order = self.batches.size is not None and self.batches.order_seed is None
         deterministic = not private_start and not private_order and not drops(net)
-        return TrainerFacts(deterministic, private_start, differentiable=True, steps=self.batches.steps(n))
+        return TrainerFacts(
+            deterministic,
+            private_start,
+            differentiable=True,
+            steps=self.batches.steps(n),
+            loss=self.loss,
+            ordered=self.batches.size is not None,
+            private_order=private_order,
+            takes_tokens=self.takes_tokens,
+            first_rounds=self.first_rounds,
+            with_tile=self.with_tile,
+        )
 
     @final
     def differentiable(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """The same training, equal to rounding, differentiable by torch.func in forward and reverse mode."""
         ours, cohort = self._prepare(net, cohort)
-        cut = self._cut(ours, cohort)
-        return Release(gather([(tile, last(self._walk(ours, cohort[rows], seed, gradient))) for tile, rows in cut]))
+        tiles = self._tiles(ours, cohort)
+        return Release(gather([(tile, last(self._walk(ours, cohort[rows], seed, gradient))) for tile, rows in tiles]))
 
     @final
     def step(
@@ -163,7 +95,11 @@ class Descent(Stepwise, ABC):
         masks = Masks.of(net.net, lambda: net(net.initial(two), two), 2)
         for number, batch in enumerate(self.batches(cohort, seed=seed)):
             if masks.shapes:
-                batch = _masked(batch, masks, cohort.index, next(iter(state.params.values())), seed, number)
+                like = next(iter(state.params.values()))
+                drawn = masks.drawn(cohort.index, batch.size, like, seed=seed, step=number)  # (m, b, ...)
+                parts = {name: torch.split(mask, batch.sizes, 1) for name, mask in drawn.items()}
+                by_part = zip(*parts.values(), strict=True)
+                batch = batch._replace(masks=tuple(dict(zip(parts, part, strict=True)) for part in by_part))
             before = state.params
             state, slope = self.step(net, state, batch, number, steps, slope_of)
             yield Step(number, before, slope), state
@@ -171,14 +107,6 @@ class Descent(Stepwise, ABC):
     @final
     def _seen(self, cohort: Cohort) -> tuple[int, int]:
         return self.batches.records(cohort)
-
-
-def _masked(batch: Batch, masks: Masks, models: Tensor, like: Tensor, seed: int, step: int) -> Batch:
-    """With what each model keeps of every record, the shared ones first."""
-    drawn = masks.drawn(models, batch.size, like, seed=seed, step=step)  # (m, b, ...)
-    sizes = [len(y) for _, y in batch.shared] + [y.shape[1] for _, y in batch.own]
-    cut = {name: torch.split(mask, sizes, 1) for name, mask in drawn.items()}
-    return batch._replace(masks=tuple({name: parts[part] for name, parts in cut.items()} for part in range(len(sizes))))
 
 
 def as_descent(trainer: Trainer) -> Descent:
@@ -249,19 +177,16 @@ class GD(HeavyBall):
         head = Head.of(net, cohort)
         if head is None:
             return super()._end(net, cohort, seed)
+        rates = [self.lr * self.schedule(number, self.steps) for number in range(self.steps)]
         with float32_products(self.tf32):
             dual = head.dual(self._start(net, cohort, seed).params, cohort)
-            return dual.params(self._coordinates(dual))
-
-    def _coordinates(self, dual: Dual) -> Params:
-        """The coordinates after training: by one fused kernel if possible, else step by step."""
-        rates = [self.lr * self.schedule(number, self.steps) for number in range(self.steps)]
-        if gram.has_kernel(dual, self.loss):
-            return gram.descended(dual, rates, momentum=self.momentum, weight_decay=self.weight_decay)
-        state = State(dual.origin, self.buffers(dual.origin))
-        for number, rate in enumerate(rates):
-            state = self.update(state, dual.gradient(self.loss, state.params), rate, number)
-        return state.params
+            if gram.has_kernel(dual, self.loss):
+                end = gram.descended(dual, rates, momentum=self.momentum, weight_decay=self.weight_decay)
+                return dual.params(end)
+            state = State(dual.origin, self.buffers(dual.origin))
+            for number, rate in enumerate(rates):
+                state = self.update(state, dual.gradient(self.loss, state.params), rate, number)
+            return dual.params(state.params)
 
 
 @final
@@ -325,16 +250,13 @@ class Adaptive(Descent, ABC):
         b = {name: torch.addcmul(beta2 * second[name], g, g, value=1 - beta2) for name, g in gradient.items()}
         rate = lr / (1 - beta1 ** (number + 1))
         scale = math.sqrt(1 - beta2 ** (number + 1))
+        # with derivative 0, not infinite, at b = 0 (the weights of a pixel that is always black)
+        roots = {name: value.clamp_min(torch.finfo(value.dtype).tiny).sqrt() for name, value in b.items()}
         moved = {
-            name: torch.addcdiv(value, a[name], _root(b[name]) / scale + self.eps, value=-rate)
+            name: torch.addcdiv(value, a[name], roots[name] / scale + self.eps, value=-rate)
             for name, value in state.params.items()
         }
         return State(moved, (a, b))
-
-
-def _root(b: Tensor) -> Tensor:
-    """sqrt(b) with derivative 0, not infinite, at b = 0 (the weights of a pixel that is always black)."""
-    return b.clamp_min(torch.finfo(b.dtype).tiny).sqrt()
 
 
 @final
@@ -360,3 +282,70 @@ class AdamW(Adaptive):
         """As torch.optim.AdamW:  theta = (1 - lr weight_decay) theta  before the step."""
         shrunk = {name: (1 - lr * self.weight_decay) * value for name, value in state.params.items()}
         return self.adapt(State(shrunk, state.buffers), gradient, lr, number)
+
+
+# Derivatives of training with respect to a model's own records.
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence a deprecation warning that torch's own forward-mode rules raise."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*torch.jit.script.*", category=FutureWarning)
+        yield
+
+
+def quick_tangents(trainer: Descent, net: nn.Module, cohort: Cohort, directions: Tensor) -> Tensor | None:
+    """(r, p) the jvp of `trainer.differentiable` along directions (r, k, ...), to rounding; None without a kernel."""
+    device, dtype = cohort.own.inputs.device, trainer.computes_in(net)
+    ours = Architecture.of(net, device, dtype)
+    push = MLPTangent.of(ours, trainer.loss, dtype)
+    if push is None or device.type != "cuda" or find_spec("triton") is None:
+        return None
+    return pushed(trainer, ours, push, cohort, directions)
+
+
+def pushed(trainer: Descent, net: Architecture, push: MLPTangent, cohort: Cohort, directions: Tensor) -> Tensor:
+    """The same with a given kernel."""
+    r = len(directions)
+    moved_own = Records(directions, cohort.own.y.expand(r, *cohort.own.y.shape[1:]))
+    moved_cohort = Cohort(cohort.shared, moved_own, cohort.index.expand(r))  # batches use the same positions of both
+    state = trainer._start(net, cohort, 0)
+    moved = state.zeros(r)  # the start does not depend on the records
+    steps = trainer.batches.steps(cohort.records)
+    batches = (trainer.batches(training_sets, seed=0) for training_sets in (cohort, moved_cohort))
+    for number, (batch, moved_batch) in enumerate(zip(*batches, strict=True)):
+        with float32_products(trainer.tf32):
+            gradient, moved_gradient = push(state.params, moved.params, batch, moved_batch)
+        lr = trainer.lr * trainer.schedule(number, steps)
+        state, moved = stepped(trainer, (state, gradient), (moved, moved_gradient), lr, number)
+    return flat(moved.params)
+
+
+def stepped(
+    trainer: Descent, at: tuple[State, Params], moved: tuple[State, Params], lr: float, number: int
+) -> tuple[State, State]:
+    """The optimiser's step, and its derivative along all directions."""
+
+    def update(state: State, gradient: Params) -> State:
+        return trainer.update(state, gradient, lr, number)
+
+    def along(state: State, gradient: Params) -> State:
+        direction = state.map(lambda value: value.unsqueeze(0)), {name: g.unsqueeze(0) for name, g in gradient.items()}
+        tangent: State = torch.func.jvp(update, at, direction)[1]
+        return tangent
+
+    after = update(*at)
+    if trainer.linear_update:  # its own derivative
+        return after, update(*moved)
+    tangents: State = torch.func.vmap(along)(*moved)
+    return after, tangents.map(lambda value: value.squeeze(1))  # (r, 1, ...) -> (r, ...)
+
+
+def own_slopes(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Params]:
+    """d loss(secret) / d parameters before every step, (m, ...); with several secrets, of their mean loss."""
+    secret_records = cohort.own.to(trainer.computes_in(net))
+    ours = Architecture.of(net, secret_records.inputs.device, trainer.computes_in(net))
+    secrets = Batch(shared=(), own=((secret_records.inputs, secret_records.y),))  # (m, k, ...)
+    for step in trainer.transcript(net, cohort, seed=seed):
+        yield gradient(ours, trainer.loss, dict(step.params), secrets)

@@ -17,9 +17,9 @@ from lostwax.games import Cohort, Mechanism, Release, Step, Trainer, TrainerFact
 from lostwax.inits import Numbers
 from lostwax.schedules import Constant
 from lostwax.seeds import key
-from lostwax.trainers.batches import DrawsBatches, Independent, Law
+from lostwax.trainers.batches import DrawsBatches, Independent, Law, Pool, together
 from lostwax.trainers.clipping import Clipping, Ghost, PerRecord, Sample
-from lostwax.trainers.descent import Pool, descend, together, velocity
+from lostwax.trainers.descent import descend, velocity
 from lostwax.trainers.stacked import Architecture, Batch, Params
 from lostwax.trainers.stepwise import Stepwise, Trajectory, float32_products
 
@@ -193,7 +193,8 @@ class DPSGD(Stepwise):
         noisy, private_start = self.noise_multiplier > 0, not self.public_start(net)
         deterministic = not noisy and self.rate == 1 and not private_start
         mechanism = self.mechanism() if noisy else None
-        return TrainerFacts(deterministic, private_start, False, self.steps, mechanism, self.publish_steps)
+        stated = TrainerFacts(deterministic, private_start, False, self.steps, mechanism, self.publish_steps)
+        return stated._replace(loss=self.loss, first_rounds=self.first_rounds, with_tile=self.with_tile)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model per training set of the cohort."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from lostwax.games import Cohort, Loss
 from lostwax.losses import CrossEntropy
-from lostwax.trainers.stacked import Architecture, Params, flattens, plain
+from lostwax.trainers.stacked import Architecture, Params, flattens
 
 SCALE, ROWS = "scale of the start", "rows of the records"  # s_t and A_t; cannot be names of module parameters
 
@@ -30,22 +30,24 @@ class Head(NamedTuple):
 
     weight: str  # the names of the layer's parameters
     bias: str | None
-    rest: Architecture | None  # the layers after it; None for a linear head
+    later: Architecture | None  # the layers after it; None for a linear head
 
     @classmethod
     def of(cls, net: Architecture, cohort: Cohort) -> Head | None:
         """None unless the whole net is trained, without shared records, on at most as many records as features."""
-        layers, inputs = _layers(net.net), cohort.own.inputs  # (m, n, ...)
+        layers, inputs = net.layers, cohort.own.inputs  # (m, n, ...)
+        if len({id(layer) for _, layer in layers}) < len(layers):
+            return None
         if layers and flattens(layers[0][1]):
             layers, inputs = layers[1:], inputs.flatten(2)
         if not layers or net.constants or len(cohort.shared):
             return None
-        (name, first), *behind = layers
+        (prefix, first), *behind = layers
         if type(first) is not nn.Linear or inputs.ndim != 3 or inputs.shape[1] > first.in_features:
             return None
-        prefix = f"{name}." if name else ""
-        layers_behind = Architecture(nn.Sequential(OrderedDict(behind)), {}) if behind else None
-        return cls(f"{prefix}weight", None if first.bias is None else f"{prefix}bias", layers_behind)
+        later = nn.Sequential(OrderedDict((name.removesuffix("."), layer) for name, layer in behind))
+        bias = None if first.bias is None else f"{prefix}bias"
+        return cls(f"{prefix}weight", bias, Architecture(later, {}) if behind else None)
 
     def dual(self, start: Params, cohort: Cohort) -> Dual:
         """The heads of a cohort, in dual coordinates."""
@@ -60,7 +62,7 @@ class Dual(NamedTuple):
     """m heads in dual coordinates."""
 
     head: Head
-    start: Params  # (m, ...) W_0, b_0 and the parameters of the rest
+    start: Params  # (m, ...) W_0, b_0 and the parameters of the later layers
     x: Tensor  # (m, n, d)
     y: Tensor  # (m, n, ...)
     gram: Tensor  # (m, n, n) inner products of the records; plus 1 with a bias, the weight of a constant feature
@@ -77,10 +79,12 @@ class Dual(NamedTuple):
     def gradient(self, loss: Loss, at: Params) -> Params:
         """The gradient of the mean loss, sum_i g_i x_i / n with g = d loss / d outputs: 0 for s, and g for A."""
         out = self._combined(at, self.outputs, self.gram)  # s W_0 X^T + A X X^T / n, (m, h, n)
-        if self.head.rest is None:
-            slopes, to_out = Params(), _residual(loss, out, self.y)
+        if self.head.later is None:
+            together = out.transpose(0, 1).flatten(1)  # (h, m n): the loss treats all records alike
+            residual = loss.residual(together.mT, self.y.flatten(0, 1)).mT
+            slopes, to_out = Params(), residual.reshape(-1, *self.y.shape[:2]).transpose(0, 1)
         else:
-            slopes, to_out = _pulled_back(self.head.rest, loss, _behind(at), out, self.y)
+            slopes, to_out = _pulled_back(self.head.later, loss, _behind(at), out, self.y)
         behind = {name: slope / self.records for name, slope in slopes.items()}
         return {SCALE: torch.zeros((), dtype=torch.float64), ROWS: to_out, **behind}
 
@@ -109,17 +113,11 @@ def _behind(at: Params) -> Params:
     return {name: value for name, value in at.items() if name not in (SCALE, ROWS)}
 
 
-def _residual(loss: Loss, out: Tensor, y: Tensor) -> Tensor:
-    """d loss / d outputs of linear heads, (m, c, n)."""
-    together = out.transpose(0, 1).flatten(1)  # (c, m n): the loss treats all records alike
-    return loss.residual(together.mT, y.flatten(0, 1)).mT.reshape(-1, *y.shape[:2]).transpose(0, 1)
-
-
-def _pulled_back(rest: Architecture, loss: Loss, params: Params, out: Tensor, y: Tensor) -> tuple[Params, Tensor]:
+def _pulled_back(later: Architecture, loss: Loss, params: Params, out: Tensor, y: Tensor) -> tuple[Params, Tensor]:
     """Backpropagate through the later layers: to their parameters (m, ...), and to the first layer's outputs."""
 
     def of_one_model(params: Params, out: Tensor, y: Tensor) -> tuple[Params, Tensor]:
-        outputs, pull, *_ = torch.func.vjp(lambda params, out: rest(params, out.mT), params, out)
+        outputs, pull, *_ = torch.func.vjp(lambda params, out: later(params, out.mT), params, out)
         to_params, to_out = pull(loss.residual(outputs, y))
         return dict(to_params), to_out
 
@@ -127,25 +125,14 @@ def _pulled_back(rest: Architecture, loss: Loss, params: Params, out: Tensor, y:
     return stacked(params, out, y)  # (m, ...), (m, h, n)
 
 
-def _layers(net: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The layers of a plain sequential net without shared parameters; empty for other nets."""
-    if type(net) is nn.Linear and plain(nn.Sequential(net)):
-        return [("", net)]
-    if not plain(net) or not isinstance(net, nn.Sequential):
-        return []
-    layers, parameters = list(net.named_children()), list(net.parameters())
-    alone = len(layers) == len(net) and len(parameters) == len(list(net.named_parameters(remove_duplicate=False)))
-    return layers if alone else []
-
-
 # On a GPU one kernel does all steps of a linear head: the launches of single steps take longer than their arithmetic.
 MAX_REGISTER_CELLS = 1024  # records times classes, each rounded up, that fit the registers of a program
-A_WARP = 128  # of them per warp: none is spilled to memory on Hopper
+CELLS_PER_WARP = 128  # none is spilled to memory on Hopper
 
 
 def has_kernel(dual: Dual, loss: Loss) -> bool:
     """Whether a kernel applies: on a GPU with Triton, linear heads, cross-entropy, float32."""
-    if dual.head.rest is not None or type(loss) is not CrossEntropy or dual.gram.dtype != torch.float32:
+    if dual.head.later is not None or type(loss) is not CrossEntropy or dual.gram.dtype != torch.float32:
         return False
     return math.prod(_tile(dual)) <= MAX_REGISTER_CELLS and dual.gram.is_cuda and find_spec("triton") is not None
 
@@ -170,7 +157,7 @@ def descended(dual: Dual, rates: Sequence[float], *, momentum: float, weight_dec
     rows = torch.empty_like(dual.outputs, memory_format=torch.contiguous_format)
     arrays = (rows, dual.outputs.contiguous(), dual.gram.contiguous(), dual.y.contiguous(), *plan.unbind())
     records, classes = _tile(dual)
-    warps = records * classes // A_WARP
+    warps = records * classes // CELLS_PER_WARP
     with torch.cuda.device(rows.get_device()):  # where Triton launches
         descend[(m,)](*arrays, n, c, len(rates), momentum, weight_decay, N=records, C=classes, num_warps=warps)
     return {SCALE: torch.tensor(scale, dtype=torch.float64), ROWS: rows}

@@ -14,13 +14,23 @@ from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Cohort, Loss, Records, Release, Stationary, Step, TrainerFacts
-from lostwax.games.fitted import blocks, curvature_times, gram, rounding
+from lostwax.games.fitted import blocks, gram, rounding
 from lostwax.games.folding import SparseRecords, sparse_factors, sparse_rounding, sparse_sum
 from lostwax.losses import CrossEntropy
 from lostwax.nets import linear_layer
 from lostwax.progress import counted
 from lostwax.trainers.refusals import check_data, check_loss, check_outputs
-from lostwax.trainers.sparse_optimum import DAMPING, NEARLY, VISIBLE, Polished, sparse_optimum
+from lostwax.trainers.sparse_optimum import (
+    DAMPING,
+    NEARLY,
+    SHORTEST,
+    VISIBLE,
+    Polished,
+    curvatures,
+    damped_solve,
+    excess,
+    sparse_optimum,
+)
 from lostwax.trainers.stacked import Architecture
 
 # Newton's method down to the last bits, where other solvers stop early. Columns may differ in scale by many orders of
@@ -31,6 +41,7 @@ from lostwax.trainers.stacked import Architecture
 DENSE_LIMIT = 3_000  # parameters above which the Hessian is never formed, only multiplied with
 ROW_LIMIT = 6_000  # rows up to which products of all pairs of rows are formed, where parameters outnumber rows
 ITERATIONS = 100
+MAX_CONJUGATE_STEPS = 2_000
 
 
 def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
@@ -57,7 +68,7 @@ def minimised(problem: _Problem | SparseProblem) -> Polished:
         step = problem.newton_step(theta, gradient, noise)
         slope, size = (gradient * step).sum(), 1.0
         seen = -slope > VISIBLE * torch.finfo(value.dtype).eps * value.abs()  # else compare gradients, not values
-        while size > (1e-9 if seen else 0.2):  # so near the optimum the step length is not the problem
+        while size > (SHORTEST if seen else 0.2):  # so near the optimum the step length is not the problem
             candidate = theta + size * problem.uncentred(step)
             candidate_value, candidate_gradient = problem.slope(candidate)
             descends = candidate_value <= value + 1e-4 * size * slope
@@ -107,20 +118,10 @@ class _Problem:
             return step
         return torch.cat([step[:, :-1], step[:, -1:] - step @ self.centre[:, None]], 1)
 
-    def penalties(self) -> Tensor:
-        """The ridge of each parameter, shaped like theta."""
-        ridge = self.template.ridge[:, None].expand_as(self.template.weight)
-        return ridge if self.template.bias is None else torch.cat([ridge, self.template.bias_ridge[:, None]], 1)
-
-    def penalised(self, v: Tensor) -> Tensor:
-        """The Hessian of ridge |W|^2 / 2 + bias_ridge (b' - W m)^2 / 2 times v, in centred coordinates."""
-        image = self.penalties() * self.uncentred(v)
-        return image if self.template.bias is None else image - image[:, -1:] * self.centre
-
     def slope(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """The objective, and its gradient in centred coordinates (c, D); rows are read once."""
         model = self.model(theta)
-        value, total = (self.penalties() * theta.square()).sum() / 2, model.total()
+        value, total = (self.template.ridges() * theta.square()).sum() / 2, model.total()
         if self.template.bias is not None:
             total = total - total[:, -1:] * self.centre
         gradient = -total
@@ -145,7 +146,7 @@ class _Problem:
         """
         finfo = torch.finfo(theta.dtype)
         data_rounding = rounding(self.model(theta), self.table, self.weight, self.centre)
-        return data_rounding + finfo.eps * self.penalties() * self.start.abs() + finfo.tiny
+        return data_rounding + finfo.eps * self.template.ridges() * self.start.abs() + finfo.tiny
 
     def newton_step(self, theta: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
         """-H^-1 g, in centred coordinates."""
@@ -157,7 +158,8 @@ class _Problem:
         del parts
         diagonal = curvature.diagonal(dim1=1, dim2=2)  # (n, c)
         start = torch.zeros_like(gradient)
-        if len(f) <= min(ROW_LIMIT, f.shape[1]) and (self.template.ridge > 0).all() and _separate(curvature):
+        separate = bool((curvature == diagonal.diag_embed()).all())  # no record's loss couples two outputs
+        if len(f) <= min(ROW_LIMIT, f.shape[1]) and (self.template.ridge > 0).all() and separate:
             start = torch.stack([self._row_step(k, diagonal[:, k], f, gradient[k]) for k in range(len(gradient))])
         return self._matrix_free_step(curvature, f, gradient, noise, start)
 
@@ -171,11 +173,11 @@ class _Problem:
                 if (curved := curvature[:, i, j, None]).any():
                     pairs[i, j] = pairs.get((i, j), 0) + part.f.mT @ (curved * part.f)
         if len(pairs) == c:  # separate outputs
-            return _damped_solve(torch.stack([pairs[i, i] for i in range(c)]), gradient)
+            return damped_solve(torch.stack([pairs[i, i] for i in range(c)]), gradient)
         hessian = gradient.new_zeros(c, width, c, width)
         for (i, j), block in pairs.items():
             hessian[i, :, j], hessian[j, :, i] = block, block.mT
-        return _damped_solve(hessian.reshape(1, c * width, c * width), gradient.reshape(1, -1)).reshape(c, width)
+        return damped_solve(hessian.reshape(1, c * width, c * width), gradient.reshape(1, -1)).reshape(c, width)
 
     def _row_step(self, k: int, curvature: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
         """-H^-1 g of output k by products of rows, where parameters outnumber rows.
@@ -218,7 +220,7 @@ class _Problem:
 
     def _penalty_hessians(self) -> Tensor:
         """(c, D, D): diag(ridge, 0) + bias_ridge k k^T with k = (-m, 1), for b = k . (W, b')."""
-        hessians = self.penalties().diag_embed()
+        hessians = self.template.ridges().diag_embed()
         if self.template.bias is None:
             return hessians
         k = -self.centre
@@ -228,14 +230,18 @@ class _Problem:
 
     def _matrix_free_step(self, curvature: Tensor, f: Tensor, gradient: Tensor, noise: Tensor, start: Tensor) -> Tensor:
         """Conjugate gradients on the Newton equation, preconditioned by the Hessian's diagonal."""
-        penalties = self.penalties()
+        ridges, penalties = self.template.ridges(), self.template.ridges()
         if self.template.bias is not None:
-            penalties = penalties + self.template.bias_ridge[:, None] * self.centre.square()
+            penalties = ridges + self.template.bias_ridge[:, None] * self.centre.square()
         diagonal = (curvature.diagonal(dim1=1, dim2=2).mT @ f.square() + penalties).clamp_min(_tiny(f))
 
         def multiply(v: Tensor) -> Tensor:
             pushed = torch.einsum("nij,nj->ni", curvature, f @ v.mT)
-            return pushed.mT @ f + self.penalised(v) + DAMPING * diagonal * v
+            # the Hessian of ridge |W|^2 / 2 + bias_ridge (b' - W m)^2 / 2 times v, in centred coordinates
+            penalised = ridges * self.uncentred(v)
+            if self.template.bias is not None:
+                penalised = penalised - penalised[:, -1:] * self.centre
+            return pushed.mT @ f + penalised + DAMPING * diagonal * v
 
         return conjugate_gradients(multiply, diagonal, gradient, noise, start)
 
@@ -249,30 +255,7 @@ class _Part(NamedTuple):
     weight: Tensor  # (b,)
 
     def curvature(self, loss: Loss) -> Tensor:
-        """The Hessian of each row's weighted loss in its outputs, (b, c, c)."""
-        c = self.outputs.shape[1]
-        units = torch.eye(c, dtype=self.outputs.dtype, device=self.outputs.device)
-        columns = [curvature_times(loss, self.outputs, self.y, unit.expand_as(self.outputs)) for unit in units]
-        return torch.stack(columns, 2) * self.weight[:, None, None]
-
-
-def _separate(curvature: Tensor) -> bool:
-    """Does no record's loss couple two outputs?"""
-    return bool((curvature == curvature.diagonal(dim1=1, dim2=2).diag_embed()).all())
-
-
-def _damped_solve(hessians: Tensor, gradients: Tensor) -> Tensor:
-    """-H^-1 g for a stack of problems, scaled to a unit diagonal, with as little damping as Cholesky needs."""
-    size = hessians.diagonal(dim1=1, dim2=2).clamp_min(_tiny(hessians)).sqrt()  # (k, D)
-    scaled = hessians / size[:, :, None] / size[:, None, :]
-    eye = torch.eye(size.shape[1], dtype=size.dtype, device=size.device)
-    damping = DAMPING
-    while damping <= 10 * size.shape[1]:  # a unit diagonal with entries up to one is positive definite by then
-        factors, failed = torch.linalg.cholesky_ex(scaled + damping * eye)
-        if not failed.any():
-            return -torch.cholesky_solve((gradients / size)[..., None], factors)[..., 0] / size
-        damping = 10 * damping
-    return torch.zeros_like(gradients)  # the curvature overflows: no step
+        return curvatures(loss, self.outputs, self.y, self.weight)
 
 
 def _tiny(like: Tensor) -> float:
@@ -318,7 +301,7 @@ class Optimum:
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """Deterministic, with an objective that is minimised exactly."""
-        return TrainerFacts(deterministic=True, objective=self.objective)
+        return TrainerFacts(deterministic=True, objective=self.objective, loss=self.loss)
 
     def objective(self, params: Mapping[str, Tensor], records: int) -> Stationary:
         """The objective that `params` minimise, for a training set of `records`."""
@@ -359,14 +342,6 @@ class Optimum:
                 "records, set penalise_bias=True."
             )
         return result.model
-
-
-MAX_CONJUGATE_STEPS = 2_000  # steps of conjugate gradients
-
-
-def excess(gradient: Tensor, rounding: Tensor) -> float:
-    """The largest coordinate of the gradient in units of its rounding error; infinite for NaN."""
-    return float((gradient.abs() / rounding).nan_to_num(nan=torch.inf).max())
 
 
 def conjugate_gradients(
@@ -432,9 +407,7 @@ class SparseProblem(NamedTuple):
         """-H^-1 g by conjugate gradients."""
         model = self.model(theta)
         outputs, _ = sparse_factors(model, self.table, self.weight)
-        units = torch.eye(len(theta), dtype=theta.dtype)
-        columns = [curvature_times(model.loss, outputs, self.table.y, unit.expand_as(outputs)) for unit in units]
-        curvature = torch.stack(columns, 2) * self.weight[:, None, None]  # (n, c, c)
+        curvature = curvatures(model.loss, outputs, self.table.y, self.weight)  # (n, c, c)
         ridges = model.ridges()
         squares = sparse_sum(
             self.table.each(np.square), curvature.diagonal(dim1=1, dim2=2), bias=model.bias is not None
@@ -444,7 +417,7 @@ class SparseProblem(NamedTuple):
         def multiply(v: Tensor) -> Tensor:
             moved = self.table.times(v if model.bias is None else v[:, :-1].contiguous())
             moved = moved if model.bias is None else moved + v[:, -1]
-            return self._summed(torch.einsum("nij,nj->ni", curvature, moved)) + ridges * v + 1e-13 * diagonal * v
+            return self._summed(torch.einsum("nij,nj->ni", curvature, moved)) + ridges * v + DAMPING * diagonal * v
 
         return conjugate_gradients(multiply, diagonal, gradient, noise)
 

@@ -14,27 +14,30 @@ which is slow. The windows are a view with repeated strides, so that one copy an
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from lostwax.games import Loss
-from lostwax.trainers.stacked import Architecture, Params, Part, code, flattens, plain
+from lostwax.trainers.stacked import Architecture, Params, Part, code, device_kind, flattens, is_plain_convolution
 
 WINDOW_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 27}  # at a time: about a cache, and 1 GiB in double precision
 POOLING = (nn.MaxPool2d, nn.AvgPool2d)
-DIMENSIONS: dict[type[nn.Module], int] = {nn.Linear: 2, nn.Conv2d: 4}  # of the layer's inputs
+DIMENSIONS: dict[type[nn.Module], int] = {nn.Linear: 2, nn.Conv2d: 4}  # of the inputs of layers with parameters
+
+
+def record_gradient(net: Architecture, loss: Loss, params: Params, x: Tensor, y: Tensor) -> Params:
+    """(...) of one model and one record, for any net."""
+    outputs, pull, *_ = torch.func.vjp(lambda params: net(params, x.unsqueeze(0)), params)
+    (gradient,) = pull(loss.residual(outputs, y.unsqueeze(0)))
+    return dict(gradient)
 
 
 def record_gradients(net: Architecture, loss: Loss, params: Params, records: Part, *, own: bool = True) -> Params:
     """(m, b, ...) of m stacked models, for any net; `own` records are (m, b, ...), shared ones (b, ...)."""
 
     def of_one_record(params: Params, x: Tensor, y: Tensor) -> Params:
-        outputs, pull, *_ = torch.func.vjp(lambda params: net(params, x.unsqueeze(0)), params)
-        (gradient,) = pull(loss.residual(outputs, y.unsqueeze(0)))
-        return dict(gradient)
+        return record_gradient(net, loss, params, x, y)
 
     of_one_model = torch.func.vmap(of_one_record, in_dims=(None, 0, 0))
     side = 0 if own else None
@@ -44,57 +47,53 @@ def record_gradients(net: Architecture, loss: Loss, params: Params, records: Par
 
 def layered_gradients(net: Architecture, loss: Loss, params: Params, records: Part) -> Params | None:
     """(b, ...) of one model, its params (1, ...), on records (b, ...); None unless it is layers in a row."""
-    layers, (x, y) = _layers(net), records
-    if layers is None:
+    layers, (x, y) = net.layers, records
+    if type(net.net) is not nn.Sequential or not all(_is_supported(layer) for _, layer in layers):
         return None
     values = {**net.constants, **{name: value[0] for name, value in params.items()}}
-    passed: list[tuple[_Layer, Tensor, Callable[[Tensor], tuple[Tensor]]]] = []  # layer, its input, its transpose
-    for layer in layers:
-        if layer.module is not None and x.ndim != DIMENSIONS[type(layer.module)]:
+    passed: list[tuple[str, nn.Module, Tensor, Callable[[Tensor], tuple[Tensor]]]] = []  # with inputs and transposes
+    for prefix, layer in layers:
+        if x.ndim != DIMENSIONS.get(type(layer), x.ndim):
             return None
-        before, call = x, partial(layer.call, values)
+        inside = {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+
+        def call(x: Tensor, layer: nn.Module = layer, inside: Params = inside) -> Tensor:
+            outputs: Tensor = torch.func.functional_call(layer, inside, (x,))
+            return outputs
+
+        before = x
         x, pull, *_ = torch.func.vjp(call, before)
-        passed.append((layer, before, pull))
+        passed.append((prefix, layer, before, pull))
+    lowest = next((number for number, (_, layer) in enumerate(layers) if type(layer) in DIMENSIONS), None)
+    if lowest is None:
+        return None
     slope, gradients = loss.residual(x, y), Params()  # d loss / d outputs of the last layer, and then of those below
-    lowest = min(number for number, layer in enumerate(layers) if layer.module is not None)
-    for number, (layer, before, pull) in reversed(list(enumerate(passed))):
-        gradients |= layer.gradients(before, slope)
+    for number, (prefix, layer, before, pull) in reversed(list(enumerate(passed))):
+        if type(layer) is nn.Conv2d:
+            by_position = slope.flatten(2)  # (b, outputs, positions)
+            gradients[f"{prefix}weight"] = _window_sums(layer, before, by_position)
+            gradients[f"{prefix}bias"] = by_position.sum(2)
+        elif type(layer) is nn.Linear:
+            gradients[f"{prefix}weight"] = slope.unsqueeze(2) * before.unsqueeze(1)
+            gradients[f"{prefix}bias"] = slope
         if number == lowest:
             break
         (slope,) = pull(slope)
     return {name: gradients[name] for name in params}
 
 
-class _Layer(NamedTuple):
-    name: str
-    function: nn.Module
-    module: nn.Linear | nn.Conv2d | None  # the same, if it has parameters
-
-    def call(self, values: Params, x: Tensor) -> Tensor:
-        """Its outputs, with its parameters from the net's."""
-        start = f"{self.name}."
-        layer_values = {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
-        outputs: Tensor = torch.func.functional_call(self.function, layer_values, (x,))
-        return outputs
-
-    def gradients(self, before: Tensor, slope: Tensor) -> Params:
-        """(b, ...) of its parameters, from its inputs and d loss / d outputs."""
-        if self.module is None:
-            return {}
-        if isinstance(self.module, nn.Conv2d):
-            slope = slope.flatten(2)  # (b, outputs, positions)
-            weight, bias = _window_sums(self.module, before, slope), slope.sum(2)
-        else:
-            weight, bias = slope.unsqueeze(2) * before.unsqueeze(1), slope
-        return {f"{self.name}.weight": weight, f"{self.name}.bias": bias}
+def _is_supported(layer: nn.Module) -> bool:
+    """Whether it maps records one by one and has a known gradient."""
+    known = code(layer) is not None or flattens(layer) or type(layer) in (nn.Linear, *POOLING)
+    return known or is_plain_convolution(layer)
 
 
 def _window_sums(module: nn.Conv2d, before: Tensor, slope: Tensor) -> Tensor:
     """(b, outputs, channels, rows, columns) sum over positions of slope (b, outputs, positions) times window."""
-    taps, numbers = module.weight[0].numel(), WINDOW_NUMBERS["cpu" if before.device.type == "cpu" else "cuda"]
-    records_at_a_time = max(1, numbers // (taps * slope.shape[2]))  # records at a time
+    taps, numbers = module.weight[0].numel(), WINDOW_NUMBERS[device_kind(before)]
+    some = max(1, numbers // (taps * slope.shape[2]))  # records at a time
     parts = []
-    for a, d in zip(torch.split(before, records_at_a_time), torch.split(slope, records_at_a_time), strict=True):
+    for a, d in zip(torch.split(before, some), torch.split(slope, some), strict=True):
         windows = _windows(module, a).reshape(len(a), taps, -1)  # copied
         parts.append(d @ windows.mT)
     return torch.cat(parts).view(len(slope), *module.weight.shape)
@@ -110,33 +109,3 @@ def _windows(module: nn.Conv2d, x: Tensor) -> Tensor:
     sizes += [*module.kernel_size, *(count for count, _ in places)]
     strides += [far * dilation for far, dilation in zip(x.stride()[2:], module.dilation, strict=True)]
     return x.as_strided(sizes, [*strides, *(far for _, far in places)])
-
-
-def _layers(net: Architecture) -> list[_Layer] | None:
-    """The net's layers; None unless each maps records one by one, has a known gradient and occurs once."""
-    every = [name for name, _ in net.net.named_parameters(remove_duplicate=False)]
-    if not plain(net.net) or len(every) > len(list(net.net.named_parameters())):  # some are tied
-        return None
-    layers = []
-    for name, part in net.net._modules.items():
-        if part is None:
-            return None
-        if _supported(part):
-            layers.append(_Layer(name, part, part))
-        elif code(part) is not None or flattens(part) or type(part) in POOLING:
-            layers.append(_Layer(name, part, None))
-        else:
-            return None
-    return layers if any(layer.module is not None for layer in layers) else None
-
-
-def _supported(part: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
-    """Whether it is a linear layer, or a convolution over zeros and windows."""
-    if type(part) is nn.Linear:
-        return True
-    return (
-        type(part) is nn.Conv2d
-        and part.groups == 1
-        and part.padding_mode == "zeros"
-        and not isinstance(part.padding, str)
-    )

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import jacrev, vjp, vmap
 
-from lostwax.games import Records, Stationary
+from lostwax.games import Loss, Records, Stationary
+from lostwax.games.fitted import curvature_times
 
 FREEING_ROUNDS = 200  # in which weights are freed
 STEPS_PER_ROUND = 100  # per round
@@ -44,8 +44,8 @@ def sparse_optimum(model: Stationary, table: Records, weight: Tensor) -> Polishe
         theta, signs, free, converged, steps = _minimise(problem, theta, signs, free)
         iterations += steps
         gradient, noise = problem.gradient(theta), problem.rounding(theta)
-        excess = torch.where(free | problem.dropped, -torch.inf, (gradient.abs() - problem.l1) / noise)
-        added = excess > NEARLY
+        beyond = torch.where(free | problem.dropped, -torch.inf, (gradient.abs() - problem.l1) / noise)
+        added = beyond > NEARLY
         if not converged or not added.any():
             return Polished(problem.model(theta), converged, iterations)
         signs, free = torch.where(added, -gradient.sign(), signs), free | added
@@ -65,8 +65,8 @@ class _Minimum(NamedTuple):
 def _minimise(problem: _Orthant, theta: Tensor, signs: Tensor, free: Tensor) -> _Minimum:
     for iteration in range(STEPS_PER_ROUND):
         slope, noise = problem.gradient(theta) + problem.l1 * signs, problem.rounding(theta)
-        excess = _excess(slope, noise, free)
-        if excess <= 1:
+        above = excess(slope[free], noise[free])
+        if above <= 1:
             return _Minimum(theta, signs, free, True, iteration)
         step = problem.newton_step(theta, slope, free)
         while (wrong := free & (theta == 0) & (problem.l1 > 0) & (step * signs <= 0)).any():  # freed, but not needed
@@ -81,22 +81,44 @@ def _minimise(problem: _Orthant, theta: Tensor, signs: Tensor, free: Tensor) -> 
                 better = problem.value(candidate) <= value + 1e-4 * min(0.0, float((slope * (candidate - theta)).sum()))
             else:
                 left = free & ((candidate != 0) | (problem.l1 == 0))
-                better = _excess(problem.gradient(candidate) + problem.l1 * signs, noise, left) < excess / 2
+                candidate_slope = problem.gradient(candidate) + problem.l1 * signs
+                better = excess(candidate_slope[left], noise[left]) < above / 2
             if better:
                 break
             size /= 2
             if size < (SHORTEST if seen else 0.2):  # no step helps: at the optimum up to rounding, or stuck
-                return _Minimum(theta, signs, free, excess <= NEARLY, iteration)
+                return _Minimum(theta, signs, free, above <= NEARLY, iteration)
         theta = candidate
         free = free & ((theta != 0) | (problem.l1 == 0))
         signs = torch.where(problem.l1 > 0, theta.sign(), signs)
     return _Minimum(theta, signs, free, False, STEPS_PER_ROUND)
 
 
-def _excess(slope: Tensor, noise: Tensor, free: Tensor) -> float:
-    """The largest slope of a free weight in units of its rounding error; infinite for NaN."""
-    sizes = (slope.abs() / noise)[free].nan_to_num(nan=torch.inf)
-    return float(sizes.max()) if len(sizes) else 0.0
+def excess(slope: Tensor, rounding: Tensor) -> float:
+    """The largest coordinate of a slope in units of its rounding error; infinite for NaN, zero if there are none."""
+    sizes = (slope.abs() / rounding).nan_to_num(nan=torch.inf)
+    return float(sizes.max()) if sizes.numel() else 0.0
+
+
+def curvatures(loss: Loss, outputs: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """The Hessian of each row's weighted loss in its outputs, (n, c, c)."""
+    units = torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device)
+    columns = [curvature_times(loss, outputs, y, unit.expand_as(outputs)) for unit in units]
+    return torch.stack(columns, 2) * weight[:, None, None]
+
+
+def damped_solve(hessians: Tensor, gradients: Tensor) -> Tensor:
+    """-H^-1 g for a stack of problems, scaled to a unit diagonal, with as little damping as Cholesky needs."""
+    size = hessians.diagonal(dim1=1, dim2=2).clamp_min(torch.finfo(hessians.dtype).tiny).sqrt()  # (k, D)
+    scaled = hessians / size[:, :, None] / size[:, None, :]
+    eye = torch.eye(size.shape[1], dtype=size.dtype, device=size.device)
+    damping = DAMPING
+    while damping <= 10 * size.shape[1]:  # a unit diagonal with entries up to one is positive definite by then
+        factors, failed = torch.linalg.cholesky_ex(scaled + damping * eye)
+        if not failed.any():
+            return -torch.cholesky_solve((gradients / size)[..., None], factors)[..., 0] / size
+        damping = 10 * damping
+    return torch.zeros_like(gradients)  # the curvature overflows: no step
 
 
 @dataclass(frozen=True)
@@ -159,20 +181,15 @@ class _Orthant:
     def rounding(self, theta: Tensor) -> Tensor:
         """The rounding error of each coordinate of the gradient, (c, D), as `games.fitted.rounding` has it."""
         outputs = self.features @ theta.mT  # (n, c)
-        pull = vjp(lambda out: self.template.loss.residual(out, self.y), outputs)[1]
-        sensitivity = torch.as_tensor(pull(self.sizes @ theta.abs().mT)[0]).abs()  # to each product W f
+        sizes = self.sizes @ theta.abs().mT  # of each product W f
+        sensitivity = curvature_times(self.template.loss, outputs, self.y, sizes).abs()
         uncertain = self._residual(theta).abs() + self.weight[:, None] * sensitivity
         finfo = torch.finfo(theta.dtype)
         return finfo.eps * (uncertain.mT @ self.features.abs() + self.ridge * theta.abs() + self.l1) + finfo.tiny
 
     def newton_step(self, theta: Tensor, slope: Tensor, free: Tensor) -> Tensor:
         """-H^-1 slope on the free weights, zero on the others, (c, D)."""
-
-        def residual(output: Tensor, y: Tensor) -> Tensor:
-            return self.template.loss.residual(output[None], y[None])[0]
-
-        slopes: Tensor = vmap(jacrev(residual))(self.features @ theta.mT, self.y)
-        curvature = slopes * self.weight[:, None, None]  # (n, c, c)
+        curvature = curvatures(self.template.loss, self.features @ theta.mT, self.y, self.weight)  # (n, c, c)
         ends = [0, *free.sum(1).cumsum(0).tolist()]
         blocks = [slice(start, stop) for start, stop in pairwise(ends)]  # the free weights of each output
         hessian = self.features.new_zeros(ends[-1], ends[-1])
@@ -182,21 +199,8 @@ class _Orthant:
                 hessian[blocks[i], blocks[k]] = self.features[:, free[i]].mT @ weighted
         hessian.diagonal().add_(self.ridge[free])
         step = torch.zeros_like(theta)
-        step[free] = -_damped_solve(hessian, slope[free])
+        step[free] = damped_solve(hessian[None], slope[free][None])[0]
         return step
 
     def _residual(self, theta: Tensor) -> Tensor:
         return self.weight[:, None] * self.template.loss.residual(self.features @ theta.mT, self.y)
-
-
-def _damped_solve(hessian: Tensor, slope: Tensor) -> Tensor:
-    """H^-1 slope, scaled to a unit diagonal, with as little damping as Cholesky needs."""
-    size = hessian.diagonal().clamp_min(torch.finfo(hessian.dtype).tiny).sqrt()
-    scaled = hessian / size[:, None] / size
-    damping = DAMPING
-    while damping <= 10 * len(size):
-        factor, failed = torch.linalg.cholesky_ex(scaled + damping * torch.eye(len(size)).to(scaled))
-        if not failed:
-            return torch.cholesky_solve((slope / size)[:, None], factor)[:, 0] / size
-        damping = 10 * damping
-    return torch.zeros_like(slope)

@@ -7,21 +7,46 @@ for all models, forward and backward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from lostwax import philox
 from lostwax.games import Loss
 from lostwax.inits import trainable
-from lostwax.trainers.dropout import thin
+from lostwax.seeds import key
 
 Params = dict[str, Tensor]
 Part = tuple[Tensor, Tensor]  # inputs and labels of some records
+Shapes = Mapping[str, Sequence[int]]  # of one model's parameters
+
+
+def flat(params: Mapping[str, Tensor]) -> Tensor:
+    """(m, p)."""
+    return torch.cat([value.flatten(1) for value in params.values()], 1)
+
+
+def shapes_of(params: Mapping[str, Tensor]) -> Shapes:
+    """Of stacked parameters (m, ...)."""
+    return {name: value.shape[1:] for name, value in params.items()}
+
+
+def shaped(values: Tensor, shapes: Shapes) -> Params:
+    """(m, p) -> (m, ...), the inverse of `flat`."""
+    parts = torch.split(values, [math.prod(shape) for shape in shapes.values()], 1)
+    return {name: part.reshape(-1, *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+
+
+def device_kind(like: Tensor) -> str:
+    """The kind of device, by which sizes are chosen."""
+    return "cpu" if like.device.type == "cpu" else "cuda"
 
 
 class Batch(NamedTuple):
@@ -32,9 +57,14 @@ class Batch(NamedTuple):
     masks: tuple[Params, ...] = ()  # (m, b, ...) what dropout keeps, of each part; none without dropout
 
     @property
+    def sizes(self) -> list[int]:
+        """The number of records per model in each part."""
+        return [int(y.shape[0]) for _, y in self.shared] + [int(y.shape[1]) for _, y in self.own]
+
+    @property
     def size(self) -> int:
         """The number of records per model."""
-        return sum(int(y.shape[0]) for _, y in self.shared) + sum(int(y.shape[1]) for _, y in self.own)
+        return sum(self.sizes)
 
 
 @dataclass(frozen=True)
@@ -54,10 +84,14 @@ class Architecture:
         mask.
         """
         ours = deepcopy(net).train()
-        thin(ours)
-        for module in ours.modules():
-            if getattr(module, "inplace", False) is True:
-                module.inplace = False  # type: ignore[assignment]  # torch declares every attribute a tensor or a module
+        every = ours.named_modules(remove_duplicate=False)
+        dropouts = {name: module for name, module in every if type(module) is nn.Dropout and module.p > 0}
+        thinnings = {id(module): Thinning(module.p) for module in dropouts.values()}  # several names: still one
+        for name, module in dropouts.items():
+            ours.set_submodule(name, thinnings[id(module)])
+        for part in ours.modules():
+            if getattr(part, "inplace", False) is True:
+                part.inplace = False  # type: ignore[assignment]  # torch declares every attribute a tensor or a module
         frozen = {name: value for name, value in ours.named_parameters() if not value.requires_grad}
         constants = {**frozen, **dict(ours.named_buffers())}
         return cls(ours, {name: _cast(value, device, dtype) for name, value in constants.items()}, dtype)
@@ -70,6 +104,23 @@ class Architecture:
         """Parameters on the device of the inputs, in their dtype; token numbers do not state it."""
         dtype = inputs.dtype if inputs.is_floating_point() else self.dtype
         return {name: _cast(value, inputs.device, dtype or value.dtype) for name, value in params.items()}
+
+    @property
+    def layers(self) -> tuple[tuple[str, nn.Module], ...]:
+        """The layers of an nn.Sequential, or the net as its only one, each with the prefix of its parameters ("0.").
+
+        None with hooks or tied parameters: they are more than their layers.
+        """
+        modules = self.net.modules()
+        hooked = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in modules)
+        return () if hooked else self._untied_layers
+
+    @cached_property
+    def _untied_layers(self) -> tuple[tuple[str, nn.Module], ...]:
+        every = self.net._modules.items() if type(self.net) is nn.Sequential else ()  # with those that occur twice
+        layers = [(f"{name}.", part) for name, part in every if part is not None] or [("", self.net)]
+        names = [name for name, _ in self.net.named_parameters(remove_duplicate=False)]
+        return tuple(layers) if len(names) == len(list(self.net.parameters())) else ()
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         """One model's outputs, (n, c)."""
@@ -100,18 +151,18 @@ def gradient_by_vmap(net: Architecture, loss: Loss, params: Params, batch: Batch
     ) -> Params:
         parts = shared + own
         inputs = [(x, mask) for (x, _), mask in zip(parts, masks or ({},) * len(parts), strict=True)]
-        outputs, pull, *_ = torch.func.vjp(lambda params: _outputs(net, params, inputs), params)
+
+        def outputs_of(params: Params) -> tuple[Tensor, ...]:
+            with _RecordsLast():
+                return tuple(net({**params, **mask}, x) for x, mask in inputs)  # (n, c) each
+
+        outputs, pull, *_ = torch.func.vjp(outputs_of, params)
         residuals = tuple(loss.residual(out, y) / batch.size for out, (_, y) in zip(outputs, parts, strict=True))
         (gradient,) = pull(residuals)  # J^T residual / n
         return dict(gradient)
 
     stacked: Callable[..., Params] = torch.func.vmap(of_one_model, in_dims=(0, None, 0, 0))
     return stacked(params, batch.shared, batch.own, batch.masks)
-
-
-def _outputs(net: Architecture, params: Params, inputs: Sequence[tuple[Tensor, Params]]) -> tuple[Tensor, ...]:
-    with _RecordsLast():
-        return tuple(net({**params, **mask}, x) for x, mask in inputs)  # (n, c) each
 
 
 class _RecordsLast(TorchFunctionMode):
@@ -122,7 +173,6 @@ class _RecordsLast(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Replace only `linear`."""
         if func is nn.functional.linear and args and args[0].ndim >= 2:
             func = linear
         return func(*args, **(kwargs or {}))
@@ -152,13 +202,14 @@ def flattens(layer: nn.Module) -> bool:
     return type(layer) is nn.Flatten and layer.start_dim == 1 and layer.end_dim == -1
 
 
-def plain(net: nn.Module) -> bool:
-    """Whether it is an nn.Sequential without hooks."""
-    return type(net) is nn.Sequential and not _hooked(net)
-
-
-def _hooked(net: nn.Module) -> bool:
-    return any(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in net.modules())
+def is_plain_convolution(layer: nn.Module) -> bool:
+    """Whether it is a convolution of all channels, over zeros where it reaches outside."""
+    return (
+        type(layer) is nn.Conv2d
+        and layer.groups == 1
+        and layer.padding_mode == "zeros"
+        and not isinstance(layer.padding, str)
+    )
 
 
 class _Activation(NamedTuple):
@@ -186,22 +237,21 @@ class _Chain(NamedTuple):
     @classmethod
     def of(cls, net: Architecture, params: Params, batch: Batch) -> _Chain | None:
         """None for other nets, frozen or tied parameters, dropout, and own records in several parts."""
-        if _hooked(net.net) or net.constants or batch.masks or len(batch.own) > 1:
+        if net.constants or batch.masks or len(batch.own) > 1:
             return None
-        flat, layers, trained = False, list[str | _Activation](), list[str]()
-        inside = net.net._modules.items() if type(net.net) is nn.Sequential else ()  # with those that occur twice
-        for prefix, layer in [(f"{name}.", module) for name, module in inside] or [("", net.net)]:
+        flattened, layers, trained = False, list[str | _Activation](), list[str]()
+        for prefix, layer in net.layers:
             if type(layer) is nn.Linear:
                 layers.append(prefix)
                 trained += [prefix + part for part, _ in layer.named_parameters()]
             elif (number := code(layer)) is not None:
                 layers.append(_BY_CODE[number])
             elif flattens(layer) and not layers:
-                flat = True
+                flattened = True
             else:
                 return None
         seen = [x for x, _ in batch.shared] + [x[0] for x, _ in batch.own]  # (b, ...) by one model
-        usual = all(x.is_floating_point() and (flat or x.ndim == 2) for x in seen)
+        usual = all(x.is_floating_point() and (flattened or x.ndim == 2) for x in seen)
         return cls(tuple(layers)) if usual and trained and trained == list(params) else None
 
     def gradient(self, loss: Loss, params: Params, batch: Batch) -> Params:
@@ -210,7 +260,12 @@ class _Chain(NamedTuple):
         for (x, y), axis in [(part, None) for part in batch.shared] + [(part, 0) for part in batch.own]:
             states = [x.flatten(1 if axis is None else 2).mT]  # (d, n) shared, (m, d, n) own
             for layer in self.layers:
-                states.append(self._forward(params, layer, states[-1]))  # (m, h, n)
+                if isinstance(layer, str):
+                    out = params[layer + "weight"] @ states[-1]
+                    out = out + params[layer + "bias"].unsqueeze(-1) if layer + "bias" in params else out
+                else:
+                    out = layer.apply(states[-1])
+                states.append(out)  # (m, h, n)
             residual = torch.func.vmap(loss.residual, in_dims=(0, axis))(states[-1].mT, y)  # (m, n, c)
             back = (residual / batch.size).mT
             for place, layer in reversed(list(enumerate(self.layers))):
@@ -225,9 +280,73 @@ class _Chain(NamedTuple):
                     back = params[layer + "weight"].mT @ back
         return {name: slopes[name] for name in params}
 
-    @staticmethod
-    def _forward(params: Params, layer: str | _Activation, state: Tensor) -> Tensor:
-        if not isinstance(layer, str):
-            return layer.apply(state)
-        out = params[layer + "weight"] @ state  # (m, h, n)
-        return out + params[layer + "bias"].unsqueeze(-1) if layer + "bias" in params else out
+
+# Dropout: draws that are an input, private to each model.
+#
+# torch's generator would give a model other draws in another tile. Here every draw depends on the seed, the step, the
+# layer and the model's number alone. They are not those of torch's nn.Dropout for any seed, but have the same law.
+
+
+def drops(net: nn.Module) -> bool:
+    """Whether training draws what is dropped."""
+    return any(isinstance(module, nn.Dropout | Thinning) and module.p > 0 for module in net.modules())
+
+
+class Thinning(nn.Module):
+    """In place of nn.Dropout: multiplies by its mask, which is 1 unless a training step brings another."""
+
+    mask: Tensor
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.register_buffer("mask", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, ...), the same."""
+        return x * self.mask
+
+
+class Masks(NamedTuple):
+    """What the layers of a net drop: the shape of one record there, and the chance, by the name of the layer."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    chances: Mapping[str, float]
+
+    @classmethod
+    def of(cls, net: nn.Module, run: Callable[[], object], records: int) -> Masks:
+        """Of a net that `run` applies to some records; raises ValueError where a layer's draws have no place."""
+        layers = {name: module for name, module in net.named_modules() if isinstance(module, Thinning)}
+        seen: dict[str, list[tuple[int, ...]]] = {name: [] for name in layers}
+        hooks = [
+            module.register_forward_hook(lambda _, inputs, out, name=name: seen[name].append(tuple(out.shape)))
+            for name, module in layers.items()
+        ]
+        try:
+            if layers:
+                run()
+        finally:
+            for hook in hooks:
+                hook.remove()
+        for name, shapes in seen.items():
+            if len(shapes) > 1:
+                raise ValueError(
+                    f"net: module '{name}' (Dropout) is applied {len(shapes)} times in one pass. Give each place its "
+                    "own nn.Dropout, or use lw.OwnTraining(train)."
+                )
+            if shapes and shapes[0][:1] != (records,):
+                raise ValueError(
+                    f"net: module '{name}' (Dropout) is given {shapes[0]} for {records} records. Keep records as the "
+                    "first axis, or use lw.OwnTraining(train)."
+                )
+        used = {name: shapes[0][1:] for name, shapes in seen.items() if shapes}
+        return cls(used, {name: layers[name].p for name in used})
+
+    def drawn(self, models: Tensor, size: int, like: Tensor, *, seed: int, step: int) -> dict[str, Tensor]:
+        """(m, size, ...) of each layer: 1 / (1 - p) with probability 1 - p, else 0."""
+        masks = {}
+        for layer, (name, shape) in enumerate(self.shapes.items()):
+            keep, of_step = 1 - self.chances[name], key(seed, "dropout", step, layer)
+            mask = philox.happens(of_step, models, size * math.prod(shape), keep)  # (m, 1, count)
+            masks[f"{name}.mask"] = mask.view(len(models), size, *shape).to(like) / keep
+        return masks

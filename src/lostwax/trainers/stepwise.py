@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self, final
 
 import numpy as np
@@ -21,7 +21,7 @@ from lostwax.philox import on_host
 from lostwax.progress import counted
 from lostwax.schedules import Constant, Schedule
 from lostwax.trainers.refusals import check_data, check_loss, check_net, check_outputs, check_takes
-from lostwax.trainers.stacked import Architecture, Params
+from lostwax.trainers.stacked import Architecture, Params, device_kind
 
 # Models are computed in tiles, fixed groups. A matrix product rounds differently at another shape, so a model's last
 # bits depend on the group it is trained in. Model i therefore always has position `i % tile` in tile `i // tile`.
@@ -29,8 +29,8 @@ from lostwax.trainers.stacked import Architecture, Params
 
 Rows = NDArray[np.int64]
 
-_MOST = {"cpu": 256, "cuda": 16_384}  # models per tile
-_BYTES = {"cpu": 32 << 20, "cuda": 4 << 30}  # working set of a tile: about a CPU's cache, a small part of a GPU
+MAX_TILE_MODELS = {"cpu": 256, "cuda": 16_384}
+TILE_BYTES = {"cpu": 32 << 20, "cuda": 4 << 30}  # working set: about a CPU's cache, a small part of a GPU
 
 
 class Tile(NamedTuple):
@@ -38,13 +38,6 @@ class Tile(NamedTuple):
 
     rows: Rows
     wanted: Rows
-
-    def taken(self, device: torch.device) -> Tensor:
-        """The rows as an index on the device; consecutive rows, the usual case, are generated there, not copied."""
-        first, last = int(self.rows[0]), int(self.rows[-1])
-        if (np.diff(self.rows) == 1).all():
-            return torch.arange(first, last + 1, device=device)
-        return torch.from_numpy(self.rows).to(device)
 
 
 def tiles(numbers: Sequence[int] | Rows, size: int) -> Iterator[Tile]:
@@ -59,9 +52,9 @@ def tiles(numbers: Sequence[int] | Rows, size: int) -> Iterator[Tile]:
     for part in np.split(np.arange(len(order)), np.flatnonzero(np.diff(tile)) + 1):
         rows, places = order[part], place[part]
         if 2 * len(rows) > size and (np.diff(places) > 0).all():
-            whole = np.full(size, rows[0])
-            whole[places] = rows
-            yield Tile(whole, places)
+            positions = np.full(size, rows[0])
+            positions[places] = rows
+            yield Tile(positions, places)
         else:
             for start in range(0, len(rows), size):
                 packed = rows[start : start + size]
@@ -88,11 +81,11 @@ def default_size(net: Architecture, record: Tensor, *, records: int, own: int) -
 
     It depends only on sizes, not on free memory, so that a game has the same tiles on every machine of a kind.
     """
-    kind = "cpu" if record.device.type == "cpu" else "cuda"
+    kind = device_kind(record)
     parameters = sum(value.numel() for value in trainable(net.net).values())
     numbers = records * _activations(net, record) + own * record.numel() + 4 * parameters
-    fits = _BYTES[kind] // (numbers * record.element_size())
-    return min(_MOST[kind], 1 << max(fits.bit_length() - 1, 0))
+    fits = TILE_BYTES[kind] // (numbers * record.element_size())
+    return min(MAX_TILE_MODELS[kind], 1 << max(fits.bit_length() - 1, 0))
 
 
 def _activations(net: Architecture, record: Tensor) -> int:
@@ -120,8 +113,18 @@ class State(NamedTuple):
     params: Params  # (m, ...)
     buffers: tuple[Params, ...]  # the optimiser's state: a velocity, moments
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> State:
+        """The same change of every tensor."""
+        parts = (self.params, *self.buffers)
+        params, *buffers = ({name: change(value) for name, value in part.items()} for part in parts)
+        return State(params, tuple(buffers))
 
-COMPUTED = (torch.float32, torch.float64)  # supported dtypes
+    def zeros(self, models: int) -> State:
+        """Of this many models."""
+        return self.map(lambda value: value.new_zeros(models, *value.shape[1:]))
+
+
+TRAINED_DTYPES = (torch.float32, torch.float64)
 Trajectory = Iterator[tuple[Step, State]]  # each step, and the state after it
 
 
@@ -154,7 +157,7 @@ class Stepwise(ABC):
 
     def __post_init__(self) -> None:
         check_fields(self, lr=above(0), weight_decay=at_least(0), tile=at_least(1), **self._ranges())
-        expect(self, "dtype", "torch.float32 or torch.float64, or None", self.dtype in (None, *COMPUTED))
+        expect(self, "dtype", "torch.float32 or torch.float64, or None", self.dtype in (None, *TRAINED_DTYPES))
         name = type(self).__name__
         check_loss(name, self.loss)
         check_takes(name, "init", self.init, "an initialisation, such as lw.inits.LeCunNormal()", None, [0], seed=0)
@@ -171,22 +174,26 @@ class Stepwise(ABC):
         """
         return None
 
+    @final
+    def with_tile(self, tile: int) -> Self:
+        """The same trainer, which computes this many models at a time."""
+        return replace(self, tile=tile)
+
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model per training set of the cohort."""
         ours, cohort = self._prepare(net, cohort)
-        cut = list(self._cut(ours, cohort))
-        every = counted(cut, "training: tiles of models", len(cut))
-        ends = [(tile, self._end(ours, cohort[rows], seed)) for tile, rows in every]
-        return Release(gather(ends))
+        tiles = list(self._tiles(ours, cohort))
+        every = counted(tiles, "training: tiles of models", len(tiles))
+        return Release(gather([(tile, self._end(ours, cohort[rows], seed)) for tile, rows in every]))
 
     @final
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
         """Every step of that training: the parameters before it, and its gradient."""
         ours, cohort = self._prepare(net, cohort)
-        cut = list(self._cut(ours, cohort))
-        histories = [self._trajectory(ours, cohort[rows], seed) for _, rows in cut]
+        tiles = list(self._tiles(ours, cohort))
+        histories = [self._trajectory(ours, cohort[rows], seed) for _, rows in tiles]
         for together in zip(*histories, strict=True):  # all tiles in step
-            steps = [(tile, step) for (tile, _), (step, _) in zip(cut, together, strict=True)]
+            steps = [(tile, step) for (tile, _), (step, _) in zip(tiles, together, strict=True)]
             params = gather([(tile, dict(step.params)) for tile, step in steps])
             slopes = gather([(tile, dict(step.gradient)) for tile, step in steps])
             drawn = [(tile, {"sampled": step.sampled}) for tile, step in steps if step.sampled is not None]
@@ -207,15 +214,15 @@ class Stepwise(ABC):
         """The dtype of training: `dtype`, else that of the net's parameters."""
         if self.dtype is not None:
             return self.dtype
-        held = {value.dtype for value in net.parameters() if value.is_floating_point()}
-        if len(held) != 1 or not held <= set(COMPUTED):
-            names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in held))
+        dtypes = {value.dtype for value in net.parameters() if value.is_floating_point()}
+        if len(dtypes) != 1 or not dtypes <= set(TRAINED_DTYPES):
+            names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
             raise ValueError(
                 f"{type(self).__name__}: the net's parameters are {names}, but training needs float32 or float64. Set "
                 "dtype=torch.float32 to audit training in float32 instead, or use your own training function: "
                 "lw.OwnTraining(train)."
             )
-        return held.pop()
+        return dtypes.pop()
 
     @abstractmethod
     def buffers(self, params: Params) -> tuple[Params, ...]:
@@ -234,10 +241,16 @@ class Stepwise(ABC):
         """The number of records per model in a step, and how many of them, at most, are its own."""
 
     @final
-    def _cut(self, net: Architecture, cohort: Cohort) -> Iterator[tuple[Tile, torch.Tensor]]:
-        """The tiles, each with its rows of the cohort."""
+    def _tiles(self, net: Architecture, cohort: Cohort) -> Iterator[tuple[Tile, Tensor]]:
+        """Each with its rows of the cohort; consecutive ones, the usual case, are generated on the device."""
+        device = cohort.own.inputs.device
         for tile in tiles(on_host(cohort.index), self._tile_size(net, cohort)):
-            yield tile, tile.taken(cohort.own.inputs.device)
+            first, end = int(tile.rows[0]), int(tile.rows[-1]) + 1
+            consecutive = (np.diff(tile.rows) == 1).all()
+            yield (
+                tile,
+                torch.arange(first, end, device=device) if consecutive else torch.from_numpy(tile.rows).to(device),
+            )
 
     @final
     def _start(self, net: Architecture, cohort: Cohort, seed: int) -> State:

@@ -179,7 +179,7 @@ def test_all_weights_zero():
     fitted, guess, _, kept = rebuilt(fit, X, y)
     assert not (kept == Kept.EXACT).any()
     np.testing.assert_allclose(guess.records.y[:, 0], y, rtol=0, atol=1e-8)  # the intercept is the mean of y
-    assert "reveals no feature" in fitted.notes[0]
+    assert "reveals no feature" in str(fitted.notes[0])
 
 
 def test_weights_of_zero_are_within_their_penalty_on_their_own_table_alone():
@@ -222,7 +222,7 @@ def test_an_audit_of_a_lasso():
     assert errors[:, ~used].max(1).min() > 1e-3  # nothing is known of them
     assert not converged.rebuilt.any()  # three of ten features are lost
     assert str(audit.grade) != "not found"
-    assert any("have weight zero" in note for note in audit.notes)
+    assert any("have weight zero" in note for note in map(str, audit.notes))
     whole = lw.audit(Lasso(alpha=1e-3).fit(X, y), (X, y), games=20)  # every feature is used
     assert whole.finding("as converged").rebuilt.all()
     nothing = lw.audit(Lasso(alpha=100.0).fit(X, y), (X, y), games=40)  # none is: only the target is told
@@ -273,7 +273,7 @@ def test_bayesian_ridge_publishes_the_mean_of_the_table():
         assert relative_gradient(fitted) < 1e-9
         audit = lw.audit(fit, (X, y), sample_weight=more)
         assert audit.errors.max() < 1e-6
-        assert any("X_offset_" in note for note in audit.notes)
+        assert any("X_offset_" in note for note in map(str, audit.notes))
 
 
 @pytest.mark.parametrize("model", [BayesianRidge(), ARDRegression(threshold_lambda=0.05)], ids=str)
@@ -346,7 +346,7 @@ def test_descent_that_is_given_long_enough_reaches_the_optimum_we_read(model):
     X, y = standardised(load_diabetes if isinstance(model, SGDRegressor) else load_wine)
     fitted = read(clone(model).fit(X, y), (X, y))
     assert fitted.model.stopped_early
-    assert any("'as converged'" in note for note in fitted.notes)
+    assert any("'as converged'" in note for note in map(str, fitted.notes))
     optimum = polish(fitted.model, fitted.table, fitted.weight)
     assert optimum.converged
     long = clone(model).set_params(learning_rate="constant", eta0=0.002, tol=None, max_iter=300, average=30_000)

@@ -93,7 +93,7 @@ def test_class_weights_in_two_classes(model):
     for class_weight in ("balanced", {0: 3.0, 1: 0.5}):
         fitted = read(clone(model).set_params(class_weight=class_weight).fit(X, y, weight), (X, y), weight)
         assert relative_gradient(fitted) < 1e-6
-        assert any("class weights" in note for note in fitted.notes)
+        assert any("class weights" in note for note in map(str, fitted.notes))
 
 
 REGRESSORS = [
@@ -201,7 +201,7 @@ def test_a_standard_scaler_leaks_the_row_by_itself(scalers):
     model = make_pipeline(*scalers, LogisticRegression(max_iter=10_000)).fit(X, y)
     audit = lw.audit(model, (X, y))
     assert audit.errors.max() < 1e-6  # however early the solver stopped
-    assert any("reveals it by itself" in note for note in audit.notes)
+    assert any("reveals it by itself" in note for note in map(str, audit.notes))
 
 
 def test_a_min_max_scaler_leaks_extremes_only():
@@ -230,7 +230,7 @@ def test_a_scaler_fitted_elsewhere_gives_nothing_away_and_hides_nothing(scaler):
     scaler.fit(public)
     model = LogisticRegression(solver="newton-cg", **TIGHT).fit(scaler.transform(X), y)
     audit = lw.audit(make_pipeline(scaler, model), (X, y))
-    assert any("assumed public" in note for note in audit.notes)
+    assert any("assumed public" in note for note in map(str, audit.notes))
     assert audit.findings[0].rebuilt.all()  # by the weights alone
     loose = LogisticRegression(max_iter=10_000).fit(scaler.transform(X), y)
     assert lw.audit(make_pipeline(scaler, loose), (X, y)).findings[0].rebuilt.mean() < 0.5
@@ -315,7 +315,7 @@ def test_what_can_be_read_of_a_pipeline_is_judged_and_the_rest_is_listed(model, 
     (unanswered,) = audit.unanswered
     assert re.search(words, unanswered)
     assert not audit.findings[0].labels_right.any()  # a blind guess, right for most, is not presented as recovered
-    assert any("labels were not attacked" in note for note in audit.notes)
+    assert any("labels were not attacked" in note for note in map(str, audit.notes))
     assert audit.classes == ("benign", "malignant")
 
 
@@ -373,7 +373,7 @@ def test_a_public_scaler_in_front_of_what_is_not_read_tells_nothing():
     model = Perceptron().fit(scaler.transform(X), y)
     release = released(make_pipeline(scaler, model), (X, y))
     assert not release.was_read
-    assert "StandardScaler was not fitted on this table and is assumed public." in release.notes
+    assert "StandardScaler was not fitted on this table and is assumed public." in map(str, release.notes)
     assert "does not apply to Perceptron" in release.unread[0]
     audit = lw.audit(make_pipeline(scaler, model), (X, y))  # refitted, the scaler would give every row away
     assert audit.conclusion.grade is Grade.UNDECIDED

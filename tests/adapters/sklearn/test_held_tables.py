@@ -23,14 +23,14 @@ from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OrdinalEnco
 from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
+from lostwax.adapters.objects import Walk, unmentioned
 from lostwax.adapters.sklearn import released
-from lostwax.adapters.sklearn.contents import Walked
 from lostwax.adapters.sklearn.held_statistics import held_statistics
 from lostwax.adapters.sklearn.held_tables import Attached, held_columns, held_labels, held_tables
+from lostwax.adapters.sklearn.packed import decompressed, hidden_rows
 from lostwax.adapters.sklearn.refitting import Estimator
 from lostwax.adapters.sklearn.scan import scan
-from lostwax.adapters.sklearn.training_rows import TrainingRows, decompressed, hidden_rows
-from lostwax.adapters.sklearn.walk import unmentioned
+from lostwax.adapters.sklearn.training_rows import TrainingRows
 from lostwax.games import Columns, Kept
 from lostwax.grades import Grade
 from lostwax.policies import Policy
@@ -97,7 +97,7 @@ def test_rows_on_the_pipeline_itself_are_found(name):
     audit = lw.audit(model, (TABLE, y))
     assert audit.grade is Grade.EXACT
     assert audit.findings[0].cells.certified >= 15
-    assert any("Pipeline's kept" in note and "rows of this table" in note for note in audit.notes)
+    assert any("Pipeline's kept" in note and "rows of this table" in note for note in map(str, audit.notes))
 
 
 def test_rows_on_a_search_are_found():
@@ -158,7 +158,7 @@ def test_a_copy_on_another_scale_is_an_exact_leak():
 def test_many_places_are_one_note():
     model = DecisionTreeClassifier(max_depth=1).fit(NUMBERS, y)
     model.by_person = {f"p{number}": row for number, row in enumerate(NUMBERS)}
-    notes = [note for note in lw.audit(model, (NUMBERS, y)).notes if "rows of this table" in note]
+    notes = [note for note in map(str, lw.audit(model, (NUMBERS, y)).notes) if "rows of this table" in note]
     assert notes == [f"DecisionTreeClassifier's by_person holds {N} of {N} rows of this table as they reach it."]
 
 
@@ -460,7 +460,7 @@ def test_other_forms_of_rows_and_means_are_read(value, columns):
 def test_rows_with_names_are_read_from_lists():
     model = stump_of_visits()
     model.sample = VISITS.head(5).to_dict("split")
-    assert any("holds 5 of 90 rows" in note for note in released(model, (VISITS, ILL)).notes)
+    assert any("holds 5 of 90 rows" in note for note in map(str, released(model, (VISITS, ILL)).notes))
 
 
 def test_rounded_means_are_named():
@@ -524,7 +524,7 @@ def test_statistics_of_other_tables_are_not_found(draw):
 
 def test_no_estimator_of_scikit_learn_holds_what_its_class_does_not_mention():
     for model in (pipeline(), GridSearchCV(LinearRegression(), {"positive": [True]}).fit(NUMBERS, y), MinMaxScaler()):
-        for _, value in Walked(model):
+        for _, value in Walk(model):
             assert not (hasattr(type(value), "fit") and unmentioned(value))
 
 

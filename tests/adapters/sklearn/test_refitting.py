@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
-from lostwax.adapters.sklearn.contents import contents
+from lostwax.adapters.objects import contents
 from lostwax.adapters.sklearn.refitting import Estimator, Fit, Refits, SealedEstimator, _unfitted, tried
 from lostwax.games import Informed, Records
 

@@ -21,8 +21,8 @@ from sklearn.preprocessing import (
     TargetEncoder,
 )
 
-from lostwax.adapters.sklearn.steps import Values, step_of
-from lostwax.games import Kept
+from lostwax.adapters.sklearn.steps import step_of
+from lostwax.games import Cells, Kept
 
 rng = np.random.default_rng(0)
 NUMBERS = rng.normal(size=(80, 4)) * [1, 10, 0.1, 3] + [5, 0, 1, -2]
@@ -38,7 +38,7 @@ def back(step, inputs, noise=0.0):
     dense = outputs.toarray() if hasattr(outputs, "toarray") else np.asarray(outputs, dtype=float)
     seen = dense + noise * rng.uniform(-1, 1, dense.shape)
     exact = np.full(dense.shape, Kept.EXACT, dtype=np.uint8)
-    return step_of(step, inputs, outputs)(Values(seen, exact))
+    return step_of(step, inputs, outputs)(Cells(seen, exact))
 
 
 def same(found, inputs):
@@ -46,7 +46,7 @@ def same(found, inputs):
     truth = np.asarray(inputs, dtype=object)
     right = np.zeros(truth.shape, dtype=bool)
     for at in np.ndindex(*truth.shape):
-        ours, theirs = found.cells[at], truth[at]
+        ours, theirs = found.values[at], truth[at]
         if theirs is None or theirs != theirs:
             right[at] = ours is None or ours != ours
         elif isinstance(theirs, str):
@@ -132,7 +132,7 @@ def test_an_interval_holds_the_number():
     found = back(step, NUMBERS)
     for column, edges in enumerate(step.bin_edges_):
         width = np.diff(edges).max()
-        assert (np.abs(found.cells[:, column].astype(float) - NUMBERS[:, column]) <= width / 2 + 1e-12).all()
+        assert (np.abs(found.values[:, column].astype(float) - NUMBERS[:, column]) <= width / 2 + 1e-12).all()
 
 
 def test_what_a_selection_drops_is_lost():
@@ -158,7 +158,7 @@ def test_an_imputed_mode_may_have_been_a_value():
     step.fit(towns)
     outputs = step.transform(towns)
     exact = np.full(outputs.shape, Kept.EXACT, dtype=np.uint8)
-    found = step_of(step, towns, outputs)(Values(outputs, exact))
+    found = step_of(step, towns, outputs)(Cells(outputs, exact))
     mode = outputs == step.statistics_
     assert (found.kept[mode] == Kept.SET).all()
     assert (found.kept[~mode] == Kept.EXACT).all()
@@ -176,8 +176,8 @@ def test_a_lost_output_is_not_an_exact_input():
     outputs = step.transform(NUMBERS)
     kept = np.full(outputs.shape, Kept.EXACT, dtype=np.uint8)
     kept[:, 1] = Kept.LOST
-    found = step_of(step, NUMBERS, outputs)(Values(np.where(kept, outputs, np.nan), kept))
+    found = step_of(step, NUMBERS, outputs)(Cells(np.where(kept, outputs, np.nan), kept))
     assert (found.kept == kept).all()
     turned = PCA().fit(NUMBERS)
-    found = step_of(turned, NUMBERS, turned.transform(NUMBERS))(Values(outputs, kept))
+    found = step_of(turned, NUMBERS, turned.transform(NUMBERS))(Cells(outputs, kept))
     assert (found.kept == Kept.LOST).all()

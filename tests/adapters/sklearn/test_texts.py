@@ -18,11 +18,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import lostwax as lw
 from lostwax.adapters.sklearn import released
-from lostwax.adapters.sklearn.steps import Values, step_of
+from lostwax.adapters.sklearn.steps import step_of
 from lostwax.adapters.sklearn.texts import are_texts, counts_of, first_step, occurs
 from lostwax.audits.play import Settings
 from lostwax.audits.tables import audit_table
-from lostwax.games import Kept
+from lostwax.games import Cells, Kept
 from lostwax.grades import Grade
 
 WORDS = ["red", "green", "blue", "fish", "bird", "cat", "dog", "sun", "moon", "rain", "snow", "wind"]
@@ -76,7 +76,7 @@ def test_words_come_back_from_their_weights(norm, sublinear_tf):
     step = TfidfTransformer(norm=norm, sublinear_tf=sublinear_tf).fit(counts)
     weights = step.transform(counts)
     exact = np.full(weights.shape, Kept.EXACT, dtype=np.uint8)
-    found = step_of(step, counts, weights)(Values(weights.toarray(), exact)).cells
+    found = step_of(step, counts, weights)(Cells(weights.toarray(), exact)).values
     held = counts.toarray() > 0
     np.testing.assert_array_equal(found > 0, held)
     whole = held.any(1) if norm is None else (np.where(held, counts.toarray(), 99).min(1) == 1)  # a word occurs once
@@ -85,7 +85,7 @@ def test_words_come_back_from_their_weights(norm, sublinear_tf):
 
 
 def test_presence_is_a_set_of_counts():
-    found = occurs(Values(np.array([[0.0, 1.0]]), np.full((1, 2), Kept.EXACT, dtype=np.uint8)))
+    found = occurs(Cells(np.array([[0.0, 1.0]]), np.full((1, 2), Kept.EXACT, dtype=np.uint8)))
     assert found.kept.tolist() == [[Kept.EXACT, Kept.SET]]
 
 
@@ -110,7 +110,7 @@ def test_idf_weights_give_the_words_away_whatever_follows():
     for model in (RandomForestClassifier(3), make_pipeline(TruncatedSVD(3), logistic())):
         audit = lw.audit(make_pipeline(TfidfVectorizer(), model).fit(TEXTS, Y), (TEXTS, Y))
         assert audit.conclusion.grade.severity >= Grade.RECOGNISABLE.severity
-        assert any("idf weights tell" in note for note in audit.notes)
+        assert any("idf weights tell" in note for note in map(str, audit.notes))
         guess = audit.findings[0].guess.records.x[:, 0]
         assert ((guess > 0) == (audit.truth.x > 0)).all()
 
@@ -125,14 +125,14 @@ def test_a_word_of_one_text_is_in_the_vocabulary():
         CountVectorizer(vocabulary=[*WORDS, "xylophone"]), TfidfTransformer(use_idf=False), logistic()
     )
     audit = lw.audit(given.fit(texts, [*Y, 1]), (texts, [*Y, 1]))
-    assert not any("vocabulary" in note for note in audit.notes)
+    assert not any("vocabulary" in note for note in map(str, audit.notes))
 
 
 def test_idf_weights_of_other_texts_tell_nothing():
     model = make_pipeline(TfidfVectorizer(), Perceptron()).fit(TEXTS[:30], Y[:30])
     audit = lw.audit(model, (TEXTS[30:], Y[30:]), max_minutes=1)
     assert not audit.conclusion.grade.leaks
-    assert "TfidfTransformer was not fitted on these texts and is assumed public." in audit.notes
+    assert "TfidfTransformer was not fitted on these texts and is assumed public." in map(str, audit.notes)
 
 
 def test_texts_that_cannot_be_counted():
@@ -163,7 +163,7 @@ def test_texts_in_a_column_of_a_table(vectoriser):
     audit = lw.audit(make_pipeline(columns, LogisticRegression()).fit(X, y), (X, y))
     assert audit.finding("as converged").rebuilt.all()
     assert not audit.unanswered
-    assert any("drops these columns, and they do not count: left" in note for note in audit.notes)
+    assert any("drops these columns, and they do not count: left" in note for note in map(str, audit.notes))
     held = [place for place, name in enumerate(audit.columns) if name.startswith("review: ")]
     counted = CountVectorizer().fit_transform(X["review"]).toarray()
     np.testing.assert_array_equal(audit.guess.records.x[:, 0, held] > 0.5, counted > 0)

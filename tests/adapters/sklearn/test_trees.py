@@ -189,7 +189,7 @@ def test_bounds_on_means_and_several_weighted_targets_leave_no_sums_of_labels():
     weighted = RandomForestClassifier(2, class_weight="balanced")
     assert read(weighted, WINE, both).trees[0].labels is None
     release = released(weighted.fit(WINE, both), (WINE, both))
-    assert any("there are several per row" in note for note in release.notes)
+    assert any("there are several per row" in note for note in map(str, release.notes))
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_whole_numbers_as_targets_are_numbers():
     release = released(RandomForestRegressor(2).fit(DIABETES, y), (DIABETES, y))
     assert release.parts[0].labelled
     assert release.parts[0].fitted.table.y.is_floating_point()
-    assert any("the order of the rows" in note for note in release.notes)
+    assert any("the order of the rows" in note for note in map(str, release.notes))
 
 
 def test_steps_that_round_differently_leave_no_neighbours():

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from lostwax.attacks.closed_form import revealed
-from lostwax.games import Extremes, Fitted, Kept, Part, Present, Records, Stationary, Stored, Sums, TableCells
+from lostwax.games import Cells, Extremes, Fitted, Kept, Part, Present, Records, Stationary, Stored, Sums
 from lostwax.losses import SquaredError
 
 N, D = 12, 3
@@ -16,8 +16,8 @@ GAMES = torch.arange(N)
 
 def as_they_are(x):
     """The way back of a part that sees the table itself; infinity is a missing value."""
-    kept = torch.where(x.isnan(), Kept.LOST, Kept.EXACT).to(torch.uint8)
-    return TableCells(torch.where(x.isinf(), torch.nan, x), kept)
+    kept = np.where(x.isnan(), Kept.LOST, Kept.EXACT).astype(np.uint8)
+    return Cells(torch.where(x.isinf(), torch.nan, x).numpy(), kept)
 
 
 def part(x=X, y=Y, weight=None, model=None, labelled=True, **facts):
@@ -29,7 +29,7 @@ def part(x=X, y=Y, weight=None, model=None, labelled=True, **facts):
 def only(answers):
     (answer,) = answers
     (cells,) = answer.candidates
-    return cells, answer
+    return Cells(torch.from_numpy(cells.values), torch.from_numpy(cells.kept)), answer
 
 
 def test_stored_rows_with_their_labels():
@@ -142,7 +142,11 @@ def test_without_an_intercept_the_own_labels_of_the_part_are_given():
     y = X @ torch.arange(3.0).double() + torch.from_numpy(rng.normal(size=N))
     model = ridge(y, torch.ones(N).double(), intercept=False)
     (answer,) = revealed(part(X, y, model=model), GAMES, label_given=True)
-    nearest = torch.stack([(cells.values - X).abs().amax(1) for cells in answer.candidates]).nan_to_num(nan=9.0).amin(0)
+    nearest = (
+        torch.stack([(torch.from_numpy(cells.values) - X).abs().amax(1) for cells in answer.candidates])
+        .nan_to_num(nan=9.0)
+        .amin(0)
+    )
     assert (nearest < 1e-6).all()
 
 

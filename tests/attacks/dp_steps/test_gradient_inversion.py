@@ -9,6 +9,7 @@ import lostwax as lw
 from lostwax.access import Weights
 from lostwax.attacks.dp_steps import gradient_inversion as inversion
 from lostwax.games import Knowledge
+from lostwax.games.running import refusal
 from lostwax.nets import mlp
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 50, 4, seed=0)
@@ -182,9 +183,9 @@ def test_memory_for_fewer_models_at_a_time_changes_nothing(monkeypatch):
 def test_objections(changes, words):
     knowledge = Knowledge(NET, TRAINER, lw.Informed(KNOWN), Weights(), PRIOR)
     assert ATTACK.objection(knowledge) is None
-    objection = ATTACK.objection(replace(knowledge, **changes))
-    assert words in objection
-    assert objection.startswith("GradientInversion is not applicable: ")
+    sentence = refusal(ATTACK, replace(knowledge, **changes))
+    assert words in sentence
+    assert sentence.startswith("GradientInversion is not applicable: ")
 
 
 @pytest.mark.parametrize("fields", [{"iterations": 0}, {"restarts": 0}, {"steps_at_a_time": 0}, {"lr": 0.0}])

@@ -10,6 +10,7 @@ import lostwax as lw
 from lostwax.access import Weights
 from lostwax.bounds import best_success
 from lostwax.games import Hints, Knowledge, Records
+from lostwax.games.running import refusal
 from lostwax.nets import mlp
 from lostwax.trainers.record_gradients import record_gradients
 from lostwax.trainers.stacked import Architecture
@@ -145,9 +146,9 @@ def test_unequal_chances_are_weighed():
 def test_objections(changes, words):
     knowledge = Knowledge(NET, FULL, lw.Informed(KNOWN, candidates=2), Weights(), PRIOR)
     assert lw.PriorAware().objection(knowledge) is None
-    objection = lw.PriorAware().objection(replace(knowledge, **changes))
-    assert words in objection
-    assert objection.startswith("PriorAware is not applicable: ")
+    sentence = refusal(lw.PriorAware(), replace(knowledge, **changes))
+    assert words in sentence
+    assert sentence.startswith("PriorAware is not applicable: ")
     with pytest.raises(ValueError, match="PriorAware is not applicable"):
         lw.PriorAware().prepare(replace(knowledge, **changes), seed=0)
 

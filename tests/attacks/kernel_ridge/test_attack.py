@@ -8,6 +8,7 @@ import torch
 import lostwax as lw
 from attacks.reconn.game import KNOWN, NET, PRIOR, SECRETS, Leaks, errors, knowledge
 from lostwax.games import Hints, Informed, Knowledge, Records, Release
+from lostwax.games.running import refusal
 from lostwax.learning.shadow_tables import shadow_tables
 
 ATTACK = lw.KernelRidge()
@@ -126,6 +127,5 @@ def test_settings_without_meaning_are_refused(field, value):
 
 
 def test_it_says_why_it_cannot_play():
-    assert "KernelRidge is not applicable: 401 shadow models" in lw.KernelRidge(shadows=401).objection(
-        knowledge(Leaks())
-    )
+    sentence = refusal(lw.KernelRidge(shadows=401), knowledge(Leaks()))
+    assert "KernelRidge is not applicable: 401 shadow models" in sentence

@@ -81,7 +81,7 @@ def test_refusals(game):
             replace(knowledge, access=lw.access.Layers("1")),
             "it chooses among the rows of all layers, but the adversary sees Layers",
         ),
-        (replace(knowledge, trainer=lw.Optimum()), "MnemonistRecoNN is not applicable: rows are reset"),
+        (replace(knowledge, trainer=lw.Optimum()), r"MnemonistRecoNN\(RecoNN\) is not applicable: rows are reset"),
         (replace(knowledge, prior=knowledge.prior[:3]), "at least 4 records in the prior"),
     ):
         with pytest.raises(ValueError, match=sentence):

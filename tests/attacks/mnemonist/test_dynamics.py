@@ -7,7 +7,7 @@ from torch import nn
 import lostwax as lw
 from attacks.mnemonist import planted
 from lostwax.access import Neuron
-from lostwax.trainers.derivatives import own_slopes
+from lostwax.trainers.descent import own_slopes
 
 
 def test_a_step_stores_the_record_times_its_scale():

@@ -77,7 +77,7 @@ def test_refusals(game):
         (
             ATTACK,
             replace(knowledge, prior=knowledge.prior[:3]),
-            "EmbeddingRecoNN is not applicable: it needs at least 4",
+            r"EmbeddingRecoNN\(RecoNN\) is not applicable: it needs at least 4",
         ),
         (ATTACK, replace(knowledge, net=nn.Conv2d(1, 10, 8)), "trains no linear layer"),
         (

@@ -88,7 +88,7 @@ def test_in_an_audit_the_baselines_know_as_much():
         secrets=SECRETS[:30],
     )
     assert "and 32 of the 64 numbers of each secret" in audit.threat
-    assert any("are given to the adversary: errors are over the others" in note for note in audit.notes)
+    assert any("are given to the adversary: errors are over the others" in note for note in map(str, audit.notes))
     assert "predicted from the given numbers" in audit.baselines
     truth = audit.truth.x[..., ~LEFT]  # (games, 32)
     pool = torch.cat([PRIOR.x, KNOWN.x])[..., ~LEFT].double()

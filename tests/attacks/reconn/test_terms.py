@@ -12,7 +12,7 @@ from lostwax.files import write_tensors
 from lostwax.games import Informed, Records
 from lostwax.learning.decoders import PatchDiscriminator
 from lostwax.metrics import LPIPS
-from lostwax.metrics.pictures import _shapes
+from lostwax.metrics.errors import _shapes
 
 GAME = knowledge(Leaks())
 SMALL = PatchDiscriminator(channels=(8, 16))

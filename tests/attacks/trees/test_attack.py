@@ -17,7 +17,7 @@ from sklearn.ensemble import (
 
 from boosting import forest_part
 from lostwax.attacks.trees import TreeConstraints, revealed_by_trees
-from lostwax.games import Fitted, Part, Records, TableCells
+from lostwax.games import Cells, Fitted, Part, Records
 from lostwax.games.trees import Forest
 
 MODELS = {
@@ -86,7 +86,7 @@ def test_errors_name_the_model():
     fitted = Fitted("Ridge", records, torch.ones(40).double(), None)
     with pytest.raises(ValueError, match="Ridge has no trees"):
         TreeConstraints().leave_one_out(fitted, torch.arange(2))
-    part = Part(fitted, lambda rows: TableCells.lost(len(rows), 3))
+    part = Part(fitted, lambda rows: Cells.lost(len(rows), 3))
     with pytest.raises(ValueError, match="the bounds of Ridge have no way back"):
         revealed_by_trees(part, torch.arange(2))
 

@@ -144,11 +144,11 @@ def false_claims(model, X, y, weight):
             one = replace(part, fitted=replace(part.fitted, forest=read))
             found = revealed_by_trees(one, torch.arange(len(truth)))
             cells = found.candidates[0].decided()
-            values, exact = cells.values.numpy(), cells.kept.numpy() == Kept.EXACT
-            low, high, maybe_missing = (limit.numpy() for limit in cells.every_limit())
+            values, exact = cells.values, cells.kept == Kept.EXACT
+            low, high, maybe_missing, _ = cells.every_bound()
             yield exact & ((np.isnan(values) != gap) | (~gap & (np.nan_to_num(values).astype(np.float32) != single)))
             held = (np.minimum(single, truth) <= high) & (np.maximum(single, truth) >= low)
-            yield (cells.kept.numpy() > Kept.LOST) & ~exact & ~np.where(gap, maybe_missing, held)
+            yield (cells.kept > Kept.LOST) & ~exact & ~np.where(gap, maybe_missing, held)
             if found.labels is not None:
                 labels, own = found.labels.double().numpy(), table.table.y.double().numpy()
                 far = LABEL * own.std() if table.table.y.is_floating_point() else 0

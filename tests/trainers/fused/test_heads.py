@@ -64,7 +64,7 @@ def test_only_what_it_was_made_for_goes_through_it():
     assert not heads.has_kernel(on_gpu, Parity())
     assert not heads.has_kernel(on_gpu._replace(outputs=torch.zeros(2, 4, 65)), S2.loss)
     assert not heads.has_kernel(on_gpu._replace(gram=OnGPU(dual.gram.double())), S2.loss)
-    behind = dual.head._replace(rest=Architecture(nn.Sequential(), {}))
+    behind = dual.head._replace(later=Architecture(nn.Sequential(), {}))
     assert not heads.has_kernel(on_gpu._replace(head=behind), S2.loss)
 
 

@@ -16,8 +16,8 @@ from lostwax.adapters.boosted import Boosted, Numbers
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
-from lostwax.adapters.sklearn.steps import Back, Values
-from lostwax.games import Columns, Fitted, Records, ReleasedTable
+from lostwax.adapters.sklearn.steps import Back
+from lostwax.games import Cells, Columns, Fitted, Records, ReleasedTable
 from lostwax.records.frames import coded
 
 
@@ -179,14 +179,14 @@ def with_codes(place: Place) -> Place:
 def _named(names: dict[int, tuple[object, ...]]) -> Back:
     """Back from codes to categories."""
 
-    def back(values: Values) -> Values:
-        cells = values.cells.astype(object)
+    def back(values: Cells) -> Cells:
+        cells = values.values.astype(object)
         for column, known in names.items():
             listed = np.empty(len(known) + 1, dtype=object)
             listed[:] = [*known, np.nan]
-            numbers = values.cells[:, column].astype(np.float64)
+            numbers = values.values[:, column].astype(np.float64)
             place = np.where(np.isnan(numbers), len(known), np.nan_to_num(numbers))
             cells[:, column] = listed[place.clip(0, len(known)).astype(np.intp)]
-        return Values(cells, values.kept)
+        return Cells(cells, values.kept)
 
     return back

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.attacks.trees.cuts import at_rank, middle_rank, rank
-from lostwax.games import Columns, Kept, TableCells
-from lostwax.games.cells import Limits
-from lostwax.games.trees import Bools, Bounds, Floats, Forest, Ints
+from lostwax.games import Cells, Columns, Kept
+from lostwax.games.cells import Bools, Bounds, Floats
+from lostwax.games.trees import Forest, Ints
 from lostwax.records.frames import coded
 
 ROWS = 64  # in which each cell is changed, to see which inputs depend on it
@@ -35,7 +34,8 @@ AGREES = 1e-6  # of a column's deviation: an interval as wide is one number
 FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 Forward = Callable[[Any], Tensor | None]  # rows of the table -> inputs of the model; None: they are no numbers
-Within = Callable[[Bounds, TableCells], TableCells]
+Within = Callable[[Bounds, Cells], Cells]
+Known = tuple[Floats, NDArray[np.uint8], Floats, Floats, Bools]  # (g,) value, kept, low, high, maybe missing
 
 
 class WayBack(NamedTuple):
@@ -68,18 +68,21 @@ def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitte
         elif (one := source.measured(number, column, values, inputs, mine)) is not None:
             measured.append(one)
 
-    def within(bounds: Bounds, others: TableCells) -> TableCells:
-        found = _Known.of(others)
-        np.minimum(found.kept, most, out=found.kept)
-        possible = dict(others.possible)
+    def within(bounds: Bounds, others: Cells) -> Cells:
+        values, kept, start = others.values.copy(), np.minimum(others.kept, most), others.every_bound()
+        low, high, maybe_missing = start.low.copy(), start.high.copy(), start.maybe_missing.copy()
+        possible = dict(start.codes)
+        known = dict[int, Known]()
         for number, levels in listed.items():
             fits = levels.fits(bounds)
-            found.put(number, levels.known(fits))
-            if codes := len(columns.categories[number]):
-                possible[number] = torch.from_numpy(levels.codes(fits, codes))
-        for one, low, high in zip(measured, *source.ends(measured, bounds), strict=True):
-            found.put(one.number, one.known(low, high, bounds))
-        return found.cells(possible)
+            known[number] = levels.known(fits)
+            if count := len(columns.categories[number]):
+                possible[number] = levels.codes(fits, count)
+        for one, least, largest in zip(measured, *source.ends(measured, bounds), strict=True):
+            known[one.number] = one.known(least, largest, bounds)
+        for at, column in known.items():
+            values[:, at], kept[:, at], low[:, at], high[:, at], maybe_missing[:, at] = column
+        return Cells(values, kept, Bounds(low, high, maybe_missing, possible))
 
     each = [*(levels.own for levels in listed.values()), *(one.inputs for one in measured)]
     return WayBack(within, np.concatenate([np.zeros(0, dtype=np.intp), *each]))
@@ -287,29 +290,6 @@ class Source:
         return None if found is None else found.numpy()
 
 
-class _Known(NamedTuple):
-    """What is known of one column, (g,) each, or of all of them, (g, d) each."""
-
-    values: Floats
-    kept: NDArray[np.uint8]
-    low: Floats
-    high: Floats
-    maybe_missing: Bools
-
-    @classmethod
-    def of(cls, cells: TableCells) -> _Known:
-        return cls(*(one.numpy().copy() for one in (cells.values, cells.kept, *cells.every_limit())))
-
-    def put(self, number: int, known: _Known) -> None:
-        """Set one column of all."""
-        for whole, part in zip(self, known, strict=True):
-            whole[:, number] = part
-
-    def cells(self, possible: dict[int, Tensor]) -> TableCells:
-        values, kept, low, high, maybe_missing = (torch.from_numpy(one) for one in self)
-        return TableCells(values, kept, Limits(low, high, maybe_missing), possible)
-
-
 @dataclass(frozen=True)
 class _Listed:
     """A column with few values or bins: each with its inputs."""
@@ -334,7 +314,7 @@ class _Listed:
             fits &= _within(bounds, number, self.inputs[:, place])
         return fits | ~fits.any(1, keepdims=True)
 
-    def known(self, fits: Bools) -> _Known:
+    def known(self, fits: Bools) -> Known:
         """The values that are left: the one in their middle, and the limits of all."""
         held = fits & ~np.isnan(self.low)
         counts, gaps = held.sum(1), np.asarray((fits & np.isnan(self.low)).any(1))
@@ -349,7 +329,7 @@ class _Listed:
         )
         none = (kept == Kept.LOST) | (counts == 0)
         values = np.where(none, np.nan, self.values[middle])
-        return _Known(values, kept.astype(np.uint8), np.where(none, -np.inf, low), np.where(none, np.inf, high), gaps)
+        return values, kept.astype(np.uint8), np.where(none, -np.inf, low), np.where(none, np.inf, high), gaps
 
     def codes(self, fits: Bools, count: int) -> Bools:
         """(g, codes) which categories are possible."""
@@ -377,7 +357,7 @@ class _Measured:
     gap: Floats | None  # ... and what they are without a value
     undefined: Ints  # ... and those that some numbers have no value of: the logarithm of a negative one
 
-    def known(self, low: Floats, high: Floats, bounds: Bounds) -> _Known:
+    def known(self, low: Floats, high: Floats, bounds: Bounds) -> Known:
         """The number between two others (g,): exact if the forest sees it exactly, and it can tell it from others."""
         missing = np.full(len(low), self.gap is not None)
         if self.gap is not None:
@@ -398,7 +378,7 @@ class _Measured:
             [Kept.EXACT, Kept.EXACT, Kept.SET, Kept.INTERVAL],
             Kept.LOST,
         )
-        return _Known(np.where(none, np.nan, _shortest(low, high)), kept.astype(np.uint8), low, high, missing)
+        return np.where(none, np.nan, _shortest(low, high)), kept.astype(np.uint8), low, high, missing
 
 
 def _within(bounds: Bounds, number: int, values: Floats) -> Bools:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn.inputs import class_numbers, published, regression_targets
 from lostwax.fields import shown
-from lostwax.games import Loss, Stationary, Sums
+from lostwax.games import Loss, Noted, Stationary, Sums
 from lostwax.games.facts import loss_facts
 from lostwax.losses import (
     BinaryCrossEntropy,
@@ -141,7 +141,7 @@ class Reading:
     model: Stationary | None = None
     sums: tuple[Sums, ...] = ()
     classes: tuple[object, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Noted, ...] = ()
 
 
 @singledispatch

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.adapters.sklearn.contents import Walked, bytes_of, is_numbers, is_text, numbers_of
-from lostwax.adapters.sklearn.held_tables import MOST, SURE, Attached, of_columns, unpacked
-from lostwax.adapters.sklearn.training_rows import DEPTH, NUMBER, TrainingRows, decompressed
-from lostwax.adapters.sklearn.walk import Array
+from lostwax.adapters.objects import Array, Walk, bytes_of, is_numbers, is_text, numbers_of
+from lostwax.adapters.sklearn.held_tables import Attached, of_columns
+from lostwax.adapters.sklearn.packed import MAX_DEPTH, NUMBER, as_text, decompressed, unpacked
+from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows
 from lostwax.games import Columns, Extremes, Fitted, Part, Present, Records, Sums
 
 MOST_NUMBERS = 100_000  # of an attribute that are compared with statistics
@@ -58,7 +58,7 @@ def held_statistics(held: Attached, x: Tensor, columns: Columns) -> HeldStatisti
     if not 0 < len(values) <= MOST_NUMBERS or not plain:
         return None
     cells = x[:, plain].numpy()
-    table = TrainingRows(cells, None, np.ones(len(x)))
+    table = TrainingRows(cells)
     wanted = _statistics(cells)  # (9, columns)
     spread = wanted[7]
     order = values.argsort()
@@ -108,10 +108,10 @@ class WrittenNumbers(NamedTuple):
     def of(cls, value: Any, pattern: re.Pattern[str] = NUMBER) -> WrittenNumbers:
         """All of them, also in texts and in compressed bytes."""
         values, errors = [np.empty(0)], [np.empty(0)]
-        todo: list[tuple[Any, int]] = [(value, DEPTH)]
+        todo: list[tuple[Any, int]] = [(value, MAX_DEPTH)]
         while todo:
             outer, depth = todo.pop()
-            for _, member in Walked({"": outer}):
+            for _, member in Walk({"": outer}):
                 packed = decompressed(member) if depth and isinstance(member, str | bytes | bytearray) else None
                 if packed is not None:
                     todo.append((packed, depth - 1))
@@ -120,7 +120,7 @@ class WrittenNumbers(NamedTuple):
                     short = str(getattr(member, "dtype", "")).endswith(("float32", "float16"))
                     errors.append(np.abs(values[-1]) * (np.finfo(np.float32).eps if short else 0.0))
                 elif is_text(member):
-                    texts = [one for one in pattern.findall(_as_text(member)) if one.lower() != "nan"]
+                    texts = [one for one in pattern.findall(as_text(member)) if one.lower() != "nan"]
                     values.append(np.array(texts, dtype=np.float64))
                     errors.append(np.array([_last_digit(one) for one in texts]) / 2)
         joined, error = np.concatenate(values), np.concatenate(errors)
@@ -138,13 +138,6 @@ def _rounding(values: Array, length: int) -> Array:
         single = values.astype(np.float32) == values
     errors = np.where(single & ~np.array(few, dtype=bool), np.abs(values) * np.finfo(np.float32).eps, decimal)
     return np.pad(np.where(values == np.rint(values), 0.0, errors), (0, length - len(values)))
-
-
-def _as_text(value: Any) -> str:
-    """A text, or all cells of a list."""
-    if isinstance(value, str | bytes | bytearray | memoryview):
-        return (value if isinstance(value, str) else bytes(value).decode(errors="ignore"))[:MOST]
-    return "\n".join(map(str, value.flat if isinstance(value, np.ndarray) else value))[:MOST]
 
 
 def _last_digit(number: str) -> float:
@@ -193,7 +186,7 @@ def _is_round(values: Array, error: Array | float, digits: Array | int) -> Array
 
 def _are_counts(value: Any, rows: int) -> bool:
     """Whether some numbers sum up to the number of rows, as counts of values do, or to one, as their shares do."""
-    each = [numbers for _, member in Walked({"": value}) if (numbers := numbers_of(member)) is not None]
+    each = [numbers for _, member in Walk({"": value}) if (numbers := numbers_of(member)) is not None]
     for numbers in (*each, np.concatenate([np.empty(0), *each])):
         total, several = numbers.sum(), (numbers > 0).sum() > 1 and (numbers >= 0).all()
         if several and (total == rows or (abs(total - 1) <= SHARES and not _is_round(numbers, 0.0, 1).all())):
@@ -214,7 +207,7 @@ def _near(values: Array, error: Array, others: Array) -> Array:
 def _size(value: Any) -> int:
     """Bytes of all numbers and texts that are held."""
     size = 0
-    for _, member in Walked({"": value}):
+    for _, member in Walk({"": value}):
         numbers, text = numbers_of(member), bytes_of(member)
         size += 8 * (0 if numbers is None else numbers.size) + (0 if text is None else len(text))
     return size
@@ -234,7 +227,7 @@ def _is_binary(value: Any) -> bool:
 def _with_one_date(value: Any) -> Any:
     """The texts and the numbers that are held, without a first date; others become whole numbers."""
     members = [member for _, member in unpacked({"": value})]
-    text = DATE.sub("", "\n".join(_as_text(member) for member in members if is_text(member)), count=1)
+    text = DATE.sub("", "\n".join(as_text(member) for member in members if is_text(member)), count=1)
     text = DATE.sub(lambda date: re.sub(r"\D", "", date[0]), text)
     numbers = [member for member in members if is_numbers(member)]
     return {"text": text, **{f"n{place}": member for place, member in enumerate(numbers)}}

@@ -8,8 +8,6 @@ understood.
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -21,28 +19,19 @@ import torch
 from scipy.special import gammaln
 from torch import Tensor
 
-from lostwax.adapters.sklearn.contents import Walked
-from lostwax.adapters.sklearn.training_rows import (
-    DEPTH,
-    TrainingRows,
-    decompressed,
-    numbers_in,
-    on_other_scales,
-)
-from lostwax.adapters.sklearn.walk import SET_BY_SKLEARN, Array, attributes, unmentioned
+from lostwax.adapters.objects import SET_BY_SKLEARN, Array, Walk, as_numpy, attributes, unmentioned
+from lostwax.adapters.sklearn.packed import MAX_PARSED, numbers_in, parsed, unpacked
+from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows, on_other_scales
 from lostwax.attacks.closed_form.stored import row_keys
-from lostwax.games import Columns, Fitted, Kept, Part, Records, Stored, TableCells
+from lostwax.games import Cells, Columns, Fitted, Kept, Part, Records, Stored
 from lostwax.records.frames import coded, codes_of
 
-MOST = 20_000_000  # characters of a text that is read
-LINES = 3  # of a text: fewer are no table
-SURE = 25.0  # bits: rows or labels agree by accident with a probability of 2^-25
-CHOSEN = 10.0  # ... for counts of categories by name
+SURE_BY_NAME = 10.0  # bits, for counts of categories whose names agree too
 SCANNED = ("sklearn", "xgboost", "lightgbm", "catboost", "imblearn")  # libraries whose attributes are read elsewhere
 ROUNDED = 1e-6  # of a column's deviation: digits that texts leave out
-MOST_COLUMNS = 1_000  # of an attribute that are compared with those of the table
-DECIMALS = (10, 6)  # to which pandas writes numbers in JSON and on a screen
-HALF = 0.5  # of the rows of a table, at least, are those of the other one
+MAX_COLUMNS = 1_000  # of an attribute that are compared with those of the table
+DECIMALS = (None, 10, 6)  # to which pandas writes numbers in JSON and on a screen; None: all
+FEWEST_SHARED = 0.5  # of the rows of a table that are those of the other one
 
 
 class HeldTable(NamedTuple):
@@ -59,66 +48,33 @@ def held_tables(model: Any, x: Tensor, columns: Columns, used: Sequence[int], wi
     The columns of x are those of the owner's table that are `used`. Rows count if they hardly agree by accident: a list
     of towns with their median ages is not a list of people.
     """
-    found = set[str]()
+    paths = set[str]()
     for path, value in unpacked(model):
-        for names, cells in _as_table(value):
-            places = _places(names, columns, used, width)
-            held = _in_codes(cells, places, columns) if len(places) >= min(2, x.shape[1]) else None
-            if held is None or not found.isdisjoint(accumulate(path.split("."), "{}.{}".format)):
+        for cells in _as_tables(value):
+            places = _places(list(cells), columns, used, width)
+            table = _in_codes(cells, places, columns) if len(places) >= min(2, x.shape[1]) else None
+            if table is None or not paths.isdisjoint(accumulate(path.split("."), "{}.{}".format)):
                 continue
             order = sorted(places)
-            if len(rows := _rows_of(held[:, order], x[:, order])):
-                found.add(path)
+            if len(rows := _rows_of(table[:, order], x[:, order])):
+                paths.add(path)
                 yield HeldTable(path, order, rows)
-
-
-def unpacked(model: Any, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
-    """Every value that is held, by path, with those inside of compressed bytes and of JSON."""
-    for path, value in Walked(model):
-        yield path, value
-        if depth and isinstance(value, str | bytes | bytearray) and (opened := _opened(value)) is not None:
-            inside = unpacked(opened, depth - 1)
-            yield from ((f"{path}.{inner}".removesuffix("."), member) for inner, member in inside)
-
-
-def _opened(value: str | bytes | bytearray) -> Any:
-    """What is packed in a text or in bytes; None if nothing is."""
-    if not LINES < len(value) <= MOST:
-        return None
-    if isinstance(value, str) and (table := _read(value)) is not None:
-        return table
-    if (packed := decompressed(value)) is not None or isinstance(value, str):
-        return packed
-    try:
-        text = bytes(value).decode()
-    except UnicodeDecodeError:
-        return None
-    return text if text.isprintable() or "\n" in text else None
 
 
 def _rows_of(held: Tensor, x: Tensor) -> Tensor:
     """The rows of x (n, d) that are among the rows (k, d), also if these are rounded; none if it may be an accident."""
-    for decimals in (None, *DECIMALS):
-        if decimals is None:
-            rows = _equal_rows(held, x)
-        elif len(rows := _equal_rows(held.round(decimals=decimals), x.round(decimals=decimals))):
-            rows = x[torch.from_numpy(np.isin(row_keys(x.round(decimals=decimals)), row_keys(rows)))]
-        if len(rows):
-            return rows
+    for decimals in DECIMALS:
+        own, other = (x, held) if decimals is None else (x.round(decimals=decimals), held.round(decimals=decimals))
+        ours, theirs = row_keys(own), row_keys(other)
+        keys, count = np.unique(ours, return_counts=True)
+        known, single = np.isin(theirs, keys), np.isin(theirs, keys[count == 1])
+        bits = TrainingRows(own.numpy()).row_bits(other.numpy()) * len(np.unique(theirs[single]))
+        if np.array_equal(ours, theirs):  # all rows in their order
+            bits = max(bits, len(x) * float(np.log2(len(keys))))
+        if bits >= SURE and known.mean() >= FEWEST_SHARED:
+            exact = decimals is None
+            return held[torch.from_numpy(known)] if exact else x[torch.from_numpy(np.isin(ours, theirs[known]))]
     return held[:0]
-
-
-def _equal_rows(held: Tensor, x: Tensor) -> Tensor:
-    """Those of the rows (k, d) that are rows of x (n, d); none if that may be an accident."""
-    ours, theirs = row_keys(x), row_keys(held)
-    keys, count = np.unique(ours, return_counts=True)
-    known, single = np.isin(theirs, keys), np.isin(theirs, keys[count == 1])
-    table = TrainingRows(x.numpy(), None, np.ones(len(x)))
-    bits = table.row_bits(held.numpy()) * len(np.unique(theirs[single]))
-    if np.array_equal(ours, theirs):  # all rows in their order
-        bits = max(bits, len(x) * float(np.log2(len(keys))))
-    sure = bits >= SURE and known.mean() >= HALF
-    return held[torch.from_numpy(known)] if sure else held[:0]
 
 
 class Attached(NamedTuple):
@@ -136,40 +92,44 @@ def not_understood(name: str, held: Attached) -> str:
 
 def attached(model: Any) -> list[Attached]:
     """By path, of the model and of every estimator inside."""
-    found = list[Attached]()
-    for path, value in Walked(model):
-        if not callable(getattr(type(value), "fit", None)) or any(path.startswith(f"{one.path}.") for one in found):
+    attachments = list[Attached]()
+    for path, value in Walk(model):
+        if not _is_estimator(value) or any(path.startswith(f"{outer.path}.") for outer in attachments):
             continue
         others = unmentioned(value)
         known = type(value).__module__.partition(".")[0] in SCANNED
-        for name, member in ((attributes(value) or {}) if not known else others).items():
-            setting = name in SET_BY_SKLEARN or isinstance(member, bool | type(None))
-            if not setting and not callable(getattr(type(member), "fit", None)):
-                found.append(Attached(f"{path}.{name}".removeprefix("."), member, name in others))
-    return found
+        for name, member in (others if known else attributes(value)).items():
+            is_setting = name in SET_BY_SKLEARN or isinstance(member, bool | type(None))
+            if not is_setting and not _is_estimator(member):
+                attachments.append(Attached(f"{path}.{name}".removeprefix("."), member, name in others))
+    return attachments
+
+
+def _is_estimator(value: Any) -> bool:
+    return callable(getattr(type(value), "fit", None))
 
 
 def held_columns(held: Attached, x: Tensor, columns: Columns) -> Iterator[HeldTable]:
     """Single columns of x (n, d): all values in any order, or how many rows have each category."""
-    n, found = len(x), set[int]()
+    places = set(range(x.shape[1]))
     for inner, value in unpacked({"": held.value}):
-        packed = isinstance(value, str | bytes) and len(value) <= MOST
-        for cells in _written_columns(value, x) if packed else _as_column(value, n):
-            for place in range(x.shape[1]):
-                column = _in_codes({0: cells}, {place: 0}, columns) if place not in found else None
-                sure = CHOSEN if columns.categories[place] else SURE  # names agree too
+        is_packed = isinstance(value, str | bytes) and len(value) <= MAX_PARSED
+        for cells in _written_columns(value, x) if is_packed else _as_columns(value, len(x)):
+            for place in sorted(places):
+                column = _in_codes({0: cells}, {place: 0}, columns)
+                sure = SURE_BY_NAME if columns.categories[place] else SURE  # names agree too
                 if column is not None and _same_values(column[:, place], x[:, place], sure):
-                    found.add(place)
+                    places.remove(place)
                     yield HeldTable(f"{held.path}{inner}".removesuffix("."), [place], x[:, [place]])
 
 
-def _as_column(value: Any, n: int) -> Iterator[Any]:
+def _as_columns(value: Any, n: int) -> Iterator[Any]:
     """A value as n cells: numbers or texts, one column of a table, or values as often as they are counted."""
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy()
-    if hasattr(type(value), "to_numpy") and getattr(value, "ndim", 0) == 1:
-        counts = value.to_dict() if hasattr(type(value), "to_dict") and len(value) < n else {}
-        value = counts or value.to_numpy()
+    is_series = hasattr(type(value), "ndim") and hasattr(type(value), "to_numpy") and value.ndim == 1
+    if is_series and hasattr(type(value), "to_dict") and len(value) < n:
+        value = value.to_dict() or value
+    if isinstance(value, torch.Tensor) or is_series:
+        value = as_numpy(value)
     if isinstance(value, Mapping) and len(value) < n:
         counts = [count for count in value.values() if isinstance(count, int | np.integer) and count >= 0]
         shares = [share * n for share in value.values() if isinstance(share, float) and 0 <= share <= 1]
@@ -184,7 +144,7 @@ def _as_column(value: Any, n: int) -> Iterator[Any]:
     ):
         yield value
     elif isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiub" and n in value.shape:
-        yield from (value if value.shape[1] == n else value.T)[:MOST_COLUMNS]
+        yield from (value if value.shape[1] == n else value.T)[:MAX_COLUMNS]
 
 
 def _written_columns(value: str | bytes, x: Tensor) -> Iterator[Array]:
@@ -195,7 +155,7 @@ def _written_columns(value: str | bytes, x: Tensor) -> Iterator[Array]:
             near = ROUNDED * np.nanstd(column)
             with np.errstate(invalid="ignore", over="ignore"):
                 starts = np.flatnonzero(np.abs(numbers[: len(numbers) - n + 1] - column[0]) <= near)
-                cells = (numbers[start : start + n] for start in starts[:MOST_COLUMNS])
+                cells = (numbers[start : start + n] for start in starts[:MAX_COLUMNS])
                 yield from (some for some in cells if np.isclose(some, column, 0, near, equal_nan=True).all())
 
 
@@ -206,8 +166,9 @@ def _same_values(ours: Tensor, theirs: Tensor, sure: float) -> bool:
     ways = gammaln(n + kinds) - gammaln(n + 1) - gammaln(kinds)  # to choose n of these values
     if np.array_equal(ours, theirs, equal_nan=True):
         ways = max(ways, gammaln(n + 1) - gammaln(counts + 1).sum())  # their orders
-    own, other, near = np.sort(ours.numpy()), np.sort(theirs.numpy()), ROUNDED * float(np.nanstd(theirs.numpy()))
-    return bool(ways / np.log(2) >= sure and np.isclose(own, other, 0, near, equal_nan=True).all())
+    near = ROUNDED * float(np.nanstd(theirs.numpy()))
+    same = np.isclose(np.sort(ours.numpy()), np.sort(theirs.numpy()), 0, near, equal_nan=True)
+    return bool(ways / np.log(2) >= sure and same.all())
 
 
 def as_part(held: HeldTable, name: str, table: Records, weight: Tensor) -> Part:
@@ -222,11 +183,11 @@ def of_columns(columns: list[int], fitted: Fitted) -> Part:
     """Facts about some columns of the table."""
     table = fitted.table
 
-    def back(rows: Tensor) -> TableCells:
-        cells = TableCells.lost(len(rows), table.x.shape[1])
-        cells.values[:, columns] = torch.where(rows.isinf(), torch.nan, rows).double()
-        told = ~rows.isnan() | (~rows.isnan().all(1, keepdim=True) & bool(fitted.stored))
-        cells.kept[:, columns] = torch.where(told, int(Kept.EXACT), int(Kept.LOST)).to(torch.uint8)
+    def back(rows: Tensor) -> Cells:
+        known = ~rows.isnan() | (~rows.isnan().all(1, keepdim=True) & bool(fitted.stored))
+        cells = Cells.lost(len(rows), table.x.shape[1])
+        cells.values[:, columns] = torch.where(rows.isinf(), torch.nan, rows)
+        cells.kept[:, columns] = np.where(known, Kept.EXACT, Kept.LOST)
         return cells
 
     return Part(replace(fitted, table=Records(table.x[:, columns], table.y)), back, labelled=False)
@@ -236,15 +197,14 @@ def held_labels(model: Any, y: Tensor) -> str | None:
     """The first place, by path, in which a release holds the labels of all rows in their order."""
     if y.ndim > 1:
         return None
-    own = _Labelling.of(y.numpy())
-    for path, value in Walked(model):
-        value = value.to_numpy() if hasattr(type(value), "to_numpy") else value
-        value = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+    labels = _Labelling.of(y.numpy())
+    for path, value in Walk(model):
+        value = as_numpy(value)
         if isinstance(value, list | tuple) and len(value) == len(y) and _plain(value):
             value = np.asarray(value)
         if isinstance(value, np.ndarray) and value.shape == y.shape:
-            plain = value.dtype.kind in "fiubUS" or (value.dtype.kind == "O" and _plain(value))
-            if plain and own.held_in(value):
+            is_plain = value.dtype.kind in "fiubUS" or (value.dtype.kind == "O" and _plain(value))
+            if is_plain and labels.held_in(value):
                 return path
     return None
 
@@ -285,45 +245,38 @@ def _plain(values: Iterable[Any]) -> bool:
     return len(kinds) == 1 and all(isinstance(value, str | Number) for value in values)
 
 
-Cells = Mapping[Any, Any]  # columns by name, or by number where they have none
+NamedColumns = Mapping[Any, Any]  # by name, or by number where they have none
 
 
-def _as_table(value: Any) -> Iterator[tuple[list[Any], Cells]]:
+def _as_tables(value: Any) -> Iterator[NamedColumns]:
     """A value as columns by name, where it is a table."""
-    if isinstance(value, str):
-        value = _read(value)
+    value = parsed(value) if isinstance(value, str) else value
     kind = type(value)  # its instances may answer to any name
-    if (
-        hasattr(kind, "to_dict")
-        and hasattr(kind, "index")
-        and getattr(value, "ndim", 2) == 1
-        and len(value) <= MOST_COLUMNS
-    ):
+    dimensions = value.ndim if hasattr(kind, "ndim") else 2
+    if hasattr(kind, "to_dict") and hasattr(kind, "index") and dimensions == 1 and len(value) <= MAX_COLUMNS:
         value = value.to_dict()
-    if hasattr(kind, "columns") and hasattr(kind, "to_numpy") and getattr(value, "ndim", 2) == 2:
-        yield list(value.columns), {name: value[name] for name in dict.fromkeys(value.columns)}
+    if hasattr(kind, "columns") and hasattr(kind, "to_numpy") and dimensions == 2:
+        yield {name: value[name] for name in dict.fromkeys(value.columns)}
     elif isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiubUSO" and value.size:
-        yield list(range(value.shape[1])), dict(enumerate(value.T))
+        yield dict(enumerate(value.T))
     elif _are_rows(value):
-        yield list(range(len(value[0]))), dict(enumerate(zip(*value, strict=True)))
+        yield dict(enumerate(zip(*value, strict=True)))
     elif isinstance(value, list | tuple) and value and all(isinstance(row, Mapping) for row in value):
-        names = list(value[0])
-        yield names, {name: [row.get(name) for row in value] for name in names}
+        yield {name: [row.get(name) for row in value] for name in value[0]}
     elif isinstance(value, Mapping) and value:
         if all(isinstance(cell, str | Number | None) for cell in value.values()):  # one row
-            yield list(value), {name: [cell] for name, cell in value.items()}
+            yield {name: [cell] for name, cell in value.items()}
         labels, rows = value.get("columns"), value.get("data")  # as pandas splits a frame
         if isinstance(labels, list | tuple) and _are_rows(rows) and len(labels) == len(rows[0]):
-            yield list(map(str, labels)), dict(zip(map(str, labels), zip(*rows, strict=True), strict=True))
-        each = {name: cells for name, cells in value.items() if isinstance(cells, list | tuple | np.ndarray)}
-        if each and len({len(cells) for cells in each.values()}) == 1:
-            yield list(each), each
-            rows = list(each.values())
-            yield list(range(len(rows[0]))), {place: [row[place] for row in rows] for place in range(len(rows[0]))}
+            yield dict(zip(map(str, labels), zip(*rows, strict=True), strict=True))
+        lists = {name: cells for name, cells in value.items() if isinstance(cells, list | tuple | np.ndarray)}
+        if lists and len({len(cells) for cells in lists.values()}) == 1:
+            yield lists
+            yield dict(enumerate(map(list, zip(*lists.values(), strict=True))))
         inner = [member for member in value.values() if isinstance(member, Mapping)]
         if len(inner) == len(value) and len({tuple(member) for member in inner}) == 1:  # by column and row, or by both
-            yield list(value), {name: list(cells.values()) for name, cells in value.items()}
-            yield list(inner[0]), {name: [row[name] for row in inner] for name in inner[0]}
+            yield {name: list(cells.values()) for name, cells in value.items()}
+            yield {name: [row[name] for row in inner] for name in inner[0]}
 
 
 def _are_rows(value: Any) -> TypeGuard[Sequence[Sequence[Any]]]:
@@ -332,47 +285,31 @@ def _are_rows(value: Any) -> TypeGuard[Sequence[Sequence[Any]]]:
     return bool(lists) and len({len(row) for row in value}) == 1 and len(value[0]) > 0
 
 
-def _read(text: str) -> Any:
-    """Rows of a CSV or JSON text; nothing if it is neither."""
-    if len(text) > MOST or text.count("\n") + text.count("{") < LINES:
-        return None
-    try:
-        if text.lstrip()[:1] in ("[", "{"):
-            return json.loads(text)
-        return list(csv.DictReader(text.splitlines()))
-    except (ValueError, csv.Error, RecursionError):
-        return None
-
-
 def _places(names: list[Any], columns: Columns, used: Sequence[int], width: int) -> dict[int, Any]:
     """By number of a column of the table, its name in the other one."""
-    own = {str(name): name for name in names}
-    if any(name in own for name in columns.names):
-        return {place: own[name] for place, name in enumerate(columns.names) if name in own}
+    by_text = {str(name): name for name in names}
+    if any(name in by_text for name in columns.names):
+        return {place: by_text[name] for place, name in enumerate(columns.names) if name in by_text}
     unnamed = all(isinstance(name, int) for name in names) and len(names) == width
     return {place: names[number] for place, number in enumerate(used)} if unnamed else {}
 
 
-def _in_codes(cells: Cells, places: Mapping[int, Any], columns: Columns) -> Tensor | None:
+def _in_codes(cells: NamedColumns, places: Mapping[int, Any], columns: Columns) -> Tensor | None:
     """(k, d) as numbers and codes of the table's own categories; None where a column is of another kind."""
     length = len(next(iter(cells.values())))
-    held = torch.full((length, len(columns.categories)), torch.nan, dtype=torch.float64)
+    table = torch.full((length, len(columns.categories)), torch.nan, dtype=torch.float64)
     for place, name in places.items():
-        known = columns.categories[place]
         try:
             column = np.asarray(cells[name])
             if column.ndim != 1 or not length:
                 return None
-            if known:
-                held[:, place] = codes_of(Columns(("",), (known,)), column.astype(object)[:, None])[:, 0]
+            if names := columns.categories[place]:
+                numbers = codes_of(Columns(("",), (names,)), column.astype(object)[:, None])[:, 0]
+            elif column.dtype.kind in "US":
+                numbers = torch.from_numpy(np.where(column == "", "nan", column).astype(np.float64))
             else:
-                number = (
-                    np.where(column == "", "nan", column).astype(np.float64)
-                    if column.dtype.kind in "US"
-                    else column[:, None]
-                )
-                own = torch.from_numpy(number)[:, None] if column.dtype.kind in "US" else coded(number)[0]
-                held[:, place] = own[:, 0]
+                numbers = coded(column[:, None])[0][:, 0]
+            table[:, place] = numbers
         except (ValueError, TypeError, OverflowError):
             return None
-    return held
+    return table

@@ -20,11 +20,12 @@ from torch import Tensor
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
 from lostwax.adapters.sklearn.held_tables import HeldTable, as_part
 from lostwax.adapters.sklearn.scan import scan
-from lostwax.adapters.sklearn.steps import Back, Values, all_lost, goes_back, objects, placed, step_of
+from lostwax.adapters.sklearn.steps import Back, all_lost, goes_back, objects, step_of
 from lostwax.adapters.sklearn.untold import untold
 from lostwax.adapters.slips import fewer_rows
-from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
+from lostwax.games import Cells, Columns, Extremes, Fitted, Kept, Noted, Part, Present, Records, Stored, Sums
 from lostwax.games.folding import SparseFitted, SparseRecords, folded
+from lostwax.games.notes import stored_rows, total_of_all_rows
 from lostwax.games.trees import Bounds
 from lostwax.records.frames import coded, codes_of
 from lostwax.trainers.optimum import polish, polish_sparse
@@ -55,7 +56,7 @@ class Place:
         rows, before, width = self.rows, self.back, self.rows.shape[1]
         chosen = _columns(rows, indices)
         forward = self._then(lambda rows: _columns(rows, indices))
-        return Place(chosen, lambda values: before(placed(values, indices, width)), self.reads, forward)
+        return Place(chosen, lambda values: before(values.placed(indices, width)), self.reads, forward)
 
     def _then(self, step: Transform | None) -> Transform | None:
         before = self.forward
@@ -72,7 +73,7 @@ class PipelineReader:
     weight: Tensor
     parts: list[Part] = field(default_factory=list)
     sparse: list[tuple[SparseFitted, Back, bool]] = field(default_factory=list)  # with the way back, and if labelled
-    notes: list[str] = field(default_factory=list)
+    notes: list[Noted] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     public: list[str] = field(default_factory=list)  # parts that were fitted on other rows
     fewer_rows: list[str] = field(default_factory=list)  # a sentence on each of them that states fewer rows
@@ -86,8 +87,8 @@ class PipelineReader:
         width = max((*self.used, X.shape[1] - 1)) + 1  # words of texts come after its columns
         self.table = X
 
-        def back(values: Values) -> Values:
-            return placed(values, slice(0, values.cells.shape[1]), width).at(self.used)
+        def back(values: Cells) -> Cells:
+            return values.placed(slice(0, values.values.shape[1]), width).columns(self.used)
 
         return Place(X, back, forward=unchanged)
 
@@ -115,7 +116,7 @@ class PipelineReader:
         part = Part(fitted, to_cells(place.back, self.columns), labelled, labels_back=self.labels_back)
         self.parts.append(part if fitted.forest is None else replace(part, within=self._within(part, place)))
 
-    def _within(self, part: Part, place: Place) -> Callable[[Bounds], TableCells] | None:
+    def _within(self, part: Part, place: Place) -> Callable[[Bounds], Cells] | None:
         """The way back of bounds, of inputs that mix columns only where all of them are known."""
         forest, inputs = part.fitted.forest, part.fitted.table.x
         if forest is None:
@@ -132,7 +133,7 @@ class PipelineReader:
                 "trees split were not used: no way back from them to single columns of the table is known."
             )
 
-        def within(bounds: Bounds) -> TableCells:
+        def within(bounds: Bounds) -> Cells:
             mixed = part.back(torch.from_numpy(np.where(bounds.exact, bounds.low, np.nan)))
             return mixed if way is None else way.within(bounds, mixed)
 
@@ -182,9 +183,8 @@ class PipelineReader:
             if sum(len(stored.x) for stored in part.fitted.stored if stored.x.shape[1] >= width) >= len(held.rows):
                 return
         self.parts.append(as_part(held, name, table, self.weight))
-        some = f" ({self.columns.listed(held.columns)})" if len(held.columns) < table.x.shape[1] else ""
-        count = f"{len(held.rows):,} of {len(table):,}"
-        self.notes.append(f"{name}'s {held.path} holds {count} rows of this table as they reach it{some}.")
+        some = self.columns.listed(held.columns) if len(held.columns) < table.x.shape[1] else ""
+        self.notes.append(stored_rows(f"{name}'s {held.path}", (len(held.rows), len(table)), some))
 
     def publish_indicators(
         self, name: str, present: Any, place: Place, sums: tuple[Sums, ...] = (), extremes: tuple[Extremes, ...] = ()
@@ -330,10 +330,10 @@ class PipelineReader:
             start += width
         reads = all(end.reads for end, _ in ends)
 
-        def back(values: Values) -> Values:
-            found = Values.lost(len(values.cells), len(self.used))
+        def back(values: Cells) -> Cells:
+            found = Cells.lost(len(values.values), len(self.used), object)
             for end, where in ends:
-                found = found.or_else(end.back(values.at(where)))
+                found = found.or_else(end.back(values.columns(where)))
             return found
 
         joined = outputs if reads and _stable(branches) else _joined([(end.rows, where) for end, where in ends])
@@ -345,9 +345,9 @@ def _sides(table: Any, threshold: float) -> Back:
     above = table > threshold
     below, over = (np.where(side, table, 0.0).sum(0) / side.sum(0).clip(1) for side in (~above, above))  # (d,) each
 
-    def back(rebuilt: Values) -> Values:
-        high = np.nan_to_num(rebuilt.cells.astype(np.float64)) > 0.5
-        return Values(np.where(high, over, below), np.minimum(rebuilt.kept, Kept.INTERVAL))
+    def back(rebuilt: Cells) -> Cells:
+        high = np.nan_to_num(rebuilt.values.astype(np.float64)) > 0.5
+        return Cells(np.where(high, over, below), np.minimum(rebuilt.kept, Kept.INTERVAL))
 
     return back
 
@@ -368,10 +368,7 @@ def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
     name = type(transformer).__name__
     fitted = Fitted(name, Records(x, reader.y), reader.weight, None, present=(Present(f"{name}'s means", means),))
     reader.publish(fitted, place, labelled=False)
-    reader.notes.append(
-        f"{name}'s means include the secret row and reveal it by themselves, whatever the model after it. Fit it on "
-        "public data."
-    )
+    reader.notes.append(total_of_all_rows(f"{name}'s means", "include the secret row and reveal it by themselves"))
 
 
 @own_facts.register(OneHotEncoder)
@@ -403,11 +400,11 @@ def _at_the_limit(encoder: Any, rows: Tensor) -> bool:
 def to_cells(back: Back, columns: Columns) -> Any:
     """From rebuilt numbers (g, D), NaN where nothing is known and infinity where a value is missing, to cells."""
 
-    def cells(x: Tensor) -> TableCells:
+    def cells(x: Tensor) -> Cells:
         missing = x.isinf()
         kept = np.where(x.isnan().numpy(), Kept.LOST, Kept.EXACT).astype(np.uint8)
-        values = back(Values(torch.where(missing, torch.nan, x).numpy(), kept))
-        return TableCells(codes_of(columns, values.cells), torch.from_numpy(values.kept.astype(np.uint8)))
+        rebuilt = back(Cells(torch.where(missing, torch.nan, x).numpy(), kept))
+        return Cells(codes_of(columns, rebuilt.values).numpy(), rebuilt.kept.astype(np.uint8))
 
     return cells
 
@@ -489,12 +486,12 @@ def _joined(parts: list[tuple[Any, slice]]) -> Any:
     return whole
 
 
-def _named(values: Values, *, names: tuple[object, ...]) -> Values:
+def _named(values: Cells, *, names: tuple[object, ...]) -> Cells:
     """Codes of one column as its categories; numbers stay what they are."""
     if not names:
         return values
     known = np.empty(len(names) + 1, dtype=object)
     known[:] = [*names, np.nan]
-    numbers = values.cells.astype(np.float64)
+    numbers = values.values.astype(np.float64)
     place = np.where(np.isnan(numbers), len(names), np.nan_to_num(numbers)).astype(int)
-    return Values(known[place], values.kept)
+    return Cells(known[place], values.kept)

@@ -22,9 +22,8 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 from torch import nn
 
+from lostwax.adapters.objects import Contents, Numbers, Walk, attributes, contents, fingerprint
 from lostwax.adapters.own_training import generators_kept, seed_all
-from lostwax.adapters.sklearn.contents import Contents, Numbers, Walked, contents, fingerprint
-from lostwax.adapters.sklearn.walk import attributes
 from lostwax.games import Cohort, Release, Step, TrainerFacts
 from lostwax.progress import counted
 from lostwax.seeds import generator
@@ -299,8 +298,8 @@ def _of_one_label(
 def _frozen(model: Any) -> Iterator[str]:
     """Models inside one that has not been fitted which are fitted already: frozen, or enclosed by a function."""
     found: list[str] = []
-    for path, value in Walked(model):
-        own, inside = attributes(value) or {}, path.startswith(tuple(f"{outer}." for outer in found))
+    for path, value in Walk(model):
+        own, inside = attributes(value), path.startswith(tuple(f"{outer}." for outer in found))
         fits = callable(getattr(type(value), "fit", None)) and any(name[0] != "_" == name[-1] for name in own)
         if path and fits and not inside:
             found.append(path)
@@ -430,7 +429,7 @@ class SealedEstimator:
 
 def _stores_seeds(model: Any, settings: set[object]) -> bool:
     """Do models inside a fitted one hold other seeds than the `settings`, as the trees of a forest do?"""
-    seeds = ((attributes(value) or {}).get("random_state") for path, value in Walked(model) if path)
+    seeds = (attributes(value).get("random_state") for path, value in Walk(model) if path)
     return any(isinstance(seed, Integral) and seed not in settings for seed in seeds)
 
 

@@ -11,7 +11,8 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import Tensor
 
 from lostwax.adapters.sklearn.inputs import published
-from lostwax.games import Extremes, Stationary, Sums
+from lostwax.games import Extremes, Noted, Stationary, Sums
+from lostwax.games.notes import extreme_values, total_of_all_rows
 
 CENTRED = (PCA, IncrementalPCA)  # they publish the mean of their inputs
 AGREES = 1e-9  # relative to a column's spread: the scaler was fitted on this table
@@ -27,7 +28,7 @@ class Scaling:
     scale: Tensor  # (d,)
     sums: tuple[Sums, ...] = ()
     extremes: tuple[Extremes, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Noted, ...] = ()
 
     def then(self, centre: Tensor, spread: Tensor) -> Scaling:
         """(f - centre) / spread."""
@@ -79,15 +80,13 @@ def _with_mean(step: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scaling
     tolerance = SINGLE if single else AGREES
     fitted_with = _weights_of(name, mean, float(torch.as_tensor(seen).max()), before, x, weight, tolerance)
     if fitted_with is None:
-        note = f"{name} was not fitted on this table and is assumed public."
-        return replace(before, notes=(*before.notes, note))
+        public = f"{name} was not fitted on this table and is assumed public."
+        return replace(before, notes=(*before.notes, public))
     count = fitted_with.sum()[None]
     weighted = not bool((fitted_with == 1).all())
     own = Sums(f"{name}'s mean", mean[None] * count, count, by_label=False, weighted=weighted)
-    note = (
-        f"{name}'s mean includes the secret row and reveals it by itself (n * mean - sum of the known rows), whatever "
-        "the model after it. Fit it on public data."
-    )
+    by_itself = "includes the secret row and reveals it by itself (n * mean - sum of the known rows)"
+    note = total_of_all_rows(f"{name}'s mean", by_itself)
     return replace(before, sums=(*before.sums, before.unscaled(own)), notes=(*before.notes, note))
 
 
@@ -115,7 +114,8 @@ def _min_max(scaler: Any, before: Scaling, x: Tensor) -> Scaling:
     low, high = (torch.from_numpy(published(scaler, name)) for name in ("data_min_", "data_max_"))
     if first and torch.equal(low, x.amin(0)) and torch.equal(high, x.amax(0)):
         extremes = (*extremes, Extremes("MinMaxScaler's range", low, high))
-        notes = (*notes, "MinMaxScaler's range reveals every value of a row that no other row reaches.")
+        reveals = "reveals every value of a row that no other row reaches"
+        notes = (*notes, extreme_values("MinMaxScaler's range", reveals))
     elif first:
         notes = (*notes, "MinMaxScaler was not fitted on this table and is assumed public.")
     spread = 1 / torch.from_numpy(published(scaler, "scale_"))

@@ -17,28 +17,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.adapters.sklearn.training_rows import (
-    TrainingRows,
-    as_labels,
-    equal,
-    groupings,
-    hidden_rows,
-    on_other_scales,
-    plain,
-    precision,
-)
-from lostwax.adapters.sklearn.walk import Array, Holder, Walk
+from lostwax.adapters.objects import FRAMES, TEXT, Array, Walk, as_array, attributes, is_numbers, is_too_large
+from lostwax.adapters.sklearn.packed import hidden_rows
+from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows, equal, on_other_scales, plain, precision
 from lostwax.attacks.closed_form.stored import row_keys
-from lostwax.games import Extremes, Stored, Sums
+from lostwax.games import Extremes, Noted, Stored, Sums
+from lostwax.games.notes import extreme_values, stored_rows, total_of_all_rows
 
-SURE = 25.0  # bits: an agreement by accident has a probability of 2^-25
-CHOSEN = 10.0  # ... for rows beside an array of their numbers
-LABELLED = 10.0  # ... for labels beside rows that are stored
-ENOUGH = 5  # rows: fewer are on a line by accident
-MOST_COMBINED, MOST_FITTED = 1_000, 100  # rows of an array that are combined; by weights that are not held
-FEW_ROWS = 32  # of an array, each of which may be a mean, a minimum or a maximum
-SPARE = 2  # columns that must agree beyond those that the weights of a combination are fitted to
-MOST_PLACES = 3  # that are named one by one
+SURE_BESIDE_NUMBERS = 10.0  # bits, for rows beside an array of their numbers
+SURE_LABELS = 10.0  # bits, for labels beside rows that are stored
+FEWEST_ON_A_LINE = 5  # rows: fewer are on a line by accident
+MAX_COMBINED, MAX_FITTED = 1_000, 100  # rows of an array that are combined; by weights that are not held
+MAX_STATISTICS = 32  # rows of an array, each of which may be a mean, a minimum or a maximum
+SPARE_COLUMNS = 2  # that must agree beyond those that the weights of a combination are fitted to
+MAX_NAMED_PLACES = 3  # that hold rows
 NEARLY = 0.05  # relative to the difference of another sample of the same size: fitted on almost this table
 
 # Names count only where the numbers of a small or discrete table agree with many arrays.
@@ -47,6 +39,7 @@ NUMBERS = re.compile(r"indices|support")
 MEANS = re.compile(r"mean|bar|offset|location|cent|theta|statistic", re.IGNORECASE)
 CLASS_SUMS = re.compile(r"mean|count|cent|theta|sum", re.IGNORECASE)
 RANGES = re.compile(r"min|max|low|high|edge|quantile|knot", re.IGNORECASE)
+PLACES = re.compile(r"\.(\d+)(?=\.|$)")  # in a path: items of a list
 LABELS = re.compile(r"(^|_)y(_|$)|label|target|class|transduction", re.IGNORECASE)
 
 
@@ -61,7 +54,7 @@ class Scanned(NamedTuple):
     grouped: tuple[tuple[Sums, Tensor], ...] = ()
     # Sums of x > threshold, by label (BernoulliNB on a table that is not binary), and the threshold.
     exceeding: tuple[tuple[Sums, float], ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Noted, ...] = ()
     fitted_elsewhere: bool = False  # its mean or range is that of other rows
     complete: bool = True  # every object that it holds was searched
 
@@ -73,19 +66,46 @@ def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
     or targets. Raises a ValueError if the part was fitted on almost these rows.
     """
     table = TrainingRows(x.double().numpy(), None if y is None else y.numpy(), weight.double().numpy())
-    name = "the release" if isinstance(part, Mapping) else type(part).__name__
-    found = _Found(name, table)
-    walk = Walk(part, x.shape[1])
-    for holder in walk:
-        found.read(holder)
-    for path, value in walk.texts.items():
-        found.read_text(path, value)
-    found.read_thresholds(part)
-    found.check_own_statistics(part)
-    return found.scanned()._replace(complete=walk.complete)
+    search = _Search("the release" if isinstance(part, Mapping) else type(part).__name__, table)
+
+    def is_entered(value: Any) -> bool:
+        return bool(attributes(value).get("n_features_in_", table.d) == table.d)  # not fitted on other columns
+
+    walk, texts, complete = Walk(part, is_entered=is_entered, leaf=_leaf, pickled=False), dict[str, Any](), True
+    for holder, members in walk.holders():
+        complete &= not any(map(is_too_large, members.values()))
+        arrays = {
+            name: value
+            for name, value in members.items()
+            if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
+        }
+        written = {name: value for name, value in members.items() if isinstance(value, str | bytes)}
+        if arrays or written:
+            unnamed, path = all(name.isdigit() for name in members), PLACES.sub(r"[\1]", holder)
+            path += "" if unnamed or not path else "."
+            shown = "[{}]" if unnamed else "{}"
+            search.read(path, {shown.format(name): array for name, array in arrays.items()}, unnamed=unnamed)
+            texts |= {f"{path}{shown.format(name)}": text for name, text in written.items()}
+    for path, value in texts.items():
+        for rows in hidden_rows(value, table):
+            search.read_stored(path, rows, {}, named=False)
+    search.read_thresholds(attributes(part))
+    search.check_own_statistics(attributes(part))
+    return search.scanned()._replace(complete=walk.complete and complete)
 
 
-class _Found:
+def _leaf(value: Any) -> Any | None:
+    """Texts, and numbers as arrays; nothing of other arrays and of single numbers. Everything else is entered."""
+    if isinstance(value, TEXT):
+        return value if isinstance(value, str) else bytes(value)
+    if (array := as_array(value)) is not None:
+        return array
+    is_array = isinstance(value, np.ndarray) and not value.dtype.names and (value.dtype.kind != "O" or value.ndim > 1)
+    is_cell = is_numbers(value) or isinstance(value, np.generic | complex)
+    return () if is_array or is_cell or type(value).__module__.startswith(FRAMES) else None
+
+
+class _Search:
     """Collects what the arrays of a part agree with."""
 
     def __init__(self, name: str, table: TrainingRows) -> None:
@@ -97,7 +117,7 @@ class _Found:
         self.low = np.full(table.d, np.inf)
         self.high = np.full(table.d, -np.inf)
         self.ranges: list[str] = []  # what publishes them
-        self.notes: list[str] = []
+        self.notes: list[Noted] = []
         self.fitted_elsewhere = False
 
     def scanned(self) -> Scanned:
@@ -105,21 +125,16 @@ class _Found:
         extremes: tuple[Extremes, ...] = ()
         notes = list(self.notes)
         stored = tuple(_without_copies(self.stored))
-        notes += [
-            f"{where} holds {rows:,} of {self.table.n:,} rows of this table as they reach it."
-            for where, rows in _places(stored)
-        ]
+        notes += [stored_rows(where, (rows, self.table.n)) for where, rows in _places(stored)]
+        by_itself = "includes the secret row and reveals it by itself (the total minus the known rows)"
         for sums in (*self.sums.values(), *(sums for sums, _ in self.grouped.values())):
-            notes.append(
-                f"{sums.source} includes the secret row and reveals it by itself (the total minus the known rows), "
-                "whatever the model after it. Fit it on public data."
-            )
+            notes.append(total_of_all_rows(sums.source, by_itself))
         if self.ranges:
             source = self._source(" and ".join(self.ranges))
             extremes = (Extremes(source, torch.from_numpy(self.low), torch.from_numpy(self.high)),)
-            notes.append(
-                f"{source} reveal{'' if len(self.ranges) > 1 else 's'} every value of a row that no other row reaches."
-            )
+            plural = len(self.ranges) > 1
+            reveals = f"reveal{'' if plural else 's'} every value of a row that no other row reaches"
+            notes.append(extreme_values(source, reveals, plural=plural))
         return Scanned(
             tuple(self.sums.values()),
             extremes,
@@ -130,34 +145,31 @@ class _Found:
             self.fitted_elsewhere,
         )
 
-    def read(self, holder: Holder) -> None:
-        """Compare all arrays of a holder."""
-        arrays, d = holder.arrays, self.table.d
-        if holder.unnamed and len(arrays) == d:
-            self._read_columns(holder)
-        shapes = {array.shape for array in arrays.values()}
-        if holder.unnamed and len(arrays) > 1 and shapes == {(d,)}:  # a list of rows
+    def read(self, path: str, arrays: Mapping[str, Array], *, unnamed: bool) -> None:
+        """Compare all arrays that are held side by side; those of a list are `unnamed`."""
+        d = self.table.d
+        if unnamed and len(arrays) == d:
+            self._read_columns(path, list(arrays.values()))
+        if unnamed and len(arrays) > 1 and all(array.shape == (d,) for array in arrays.values()):  # a list of rows
             arrays = {"": np.stack(list(arrays.values()))}
         for name, array in arrays.items():
-            path = f"{holder.path}{name}"
+            place = f"{path}{name}"
             if array.ndim == 1 and d > 1 and len(array) > d and len(array) % d == 0:  # rows one after the other
-                self._read_stored(path, _floating(array).reshape(-1, d), {}, named=False)
-            for rows in _as_rows(array, d):
-                named = ROWS.search(name) is not None and LABELS.search(name) is None
-                stored = self._read_stored(path, rows, arrays, named=named) or self._read_rescaled(path, rows)
-                if not self._read_means(path, rows, arrays, stored=stored) and not stored:
-                    self._read_combined(path, rows, arrays)
-                self._read_range(path, rows)
-
-    def read_text(self, path: str, value: str | bytes) -> None:
-        """Rows in bytes or in a text."""
-        for rows in hidden_rows(value, self.table):
-            self._read_stored(path, rows, {}, named=False)
+                self.read_stored(place, _floating(array).reshape(-1, d), {}, named=False)
+            of_all_columns = array.shape[1] == d if array.ndim == 2 else d in (1, len(array))
+            if array.dtype.kind == "b" or not of_all_columns:
+                continue
+            rows = _floating(array).reshape(-1, d)
+            named = ROWS.search(name) is not None and LABELS.search(name) is None
+            stored = self.read_stored(place, rows, arrays, named=named) or self._read_rescaled(place, rows)
+            if not self._read_means(place, rows, arrays, stored=stored) and not stored:
+                self._read_combined(place, rows, arrays)
+            self._read_range(place, rows)
 
     def _source(self, path: str) -> str:
         return f"{self.name}'s {path}"
 
-    def _read_stored(self, path: str, rows: Array, arrays: Mapping[str, Array], *, named: bool) -> bool:
+    def read_stored(self, path: str, rows: Array, arrays: Mapping[str, Array], *, named: bool) -> bool:
         """Keep the rows of an array that are rows of the table, if that is no accident; True if all are."""
         table, at = self.table, self.table.find(rows)
         hit = at >= 0
@@ -185,7 +197,7 @@ class _Found:
     def _read_rescaled(self, path: str, rows: Array) -> bool:
         """Keep the table if an array holds it with each column on another scale: known rows tell slope and offset."""
         table = self.table
-        if table.holes or len(rows) != table.n or table.n < ENOUGH or not (table.high > table.low).all():
+        if table.holes or len(rows) != table.n or table.n < FEWEST_ON_A_LINE or not (table.high > table.low).all():
             return False
         if not on_other_scales(table.x, rows) and not self._shuffled(rows):
             return False
@@ -221,7 +233,7 @@ class _Found:
         if len(first) == len(rows) and plain(rows).all() and (numbers is None or (np.diff(numbers) == 1).all()):
             return False  # an identity matrix is no evidence
         in_order = len(rows) * float(np.log2(self.table.distinct))
-        return in_order >= CHOSEN if numbers is not None else whole and in_order >= SURE
+        return in_order >= SURE_BESIDE_NUMBERS if numbers is not None else whole and in_order >= SURE
 
     def _labels(self, rows: Array, at: Array, certain: bool, arrays: Mapping[str, Array]) -> Tensor | None:
         """Labels of stored rows, from an array beside them that agrees with the table's."""
@@ -231,13 +243,13 @@ class _Found:
         # Where the row numbers `at` are not certain, equal rows with several labels are no evidence.
         one_label = np.ones(len(rows), dtype=np.bool_) if certain else self.table.one_label(rows)
         for name, array in arrays.items():
-            for labels, by_class in as_labels(name, array, len(rows), self.table):
+            for labels, by_class in _as_labels(name, array, len(rows), self.table):
                 theirs = y[at].astype(labels.dtype)[one_label]
                 if len(theirs) == 0 or not equal(labels[one_label], theirs):
                     continue
                 _, shares = np.unique(theirs, return_counts=True)
                 bits = float(-(shares * np.log2(shares / len(theirs))).sum())
-                sure = by_class or LABELS.search(name) or bits >= LABELLED
+                sure = by_class or LABELS.search(name) or bits >= SURE_LABELS
                 if sure and (certain or self.table.holds_pairs(rows, labels)):
                     return torch.from_numpy(labels)
         return None
@@ -248,13 +260,13 @@ class _Found:
         if table.holes:
             return False
         everyone = np.zeros(table.n, dtype=np.int64)
-        several = rows if k <= FEW_ROWS else rows[:0]  # such as the lines of `describe`
+        several = rows if k <= MAX_STATISTICS else rows[:0]  # such as the lines of `describe`
         if any(self._read_sums(path, row[None], everyone, by_label=False) for row in several):
             return True
         by_label = k == table.classes > 1
         if by_label and table.y is not None and self._read_sums(path, rows, table.y, by_label=True):
             return True
-        if not stored and any(self._read_groups(path, rows, group) for group in groupings(arrays, k, table.n)):
+        if not stored and any(self._read_groups(path, rows, group) for group in _groupings(arrays, k, table.n)):
             return True
         if by_label:
             self._check_classes(path, rows, arrays)
@@ -287,7 +299,7 @@ class _Found:
         offset (the prior of a topic model). Or weights are whatever gives the sum.
         """
         table, k = self.table, len(rows)
-        if k > min(MOST_COMBINED, table.n - 1) or table.holes or not np.isfinite(rows).all():
+        if k > min(MAX_COMBINED, table.n - 1) or table.holes or not np.isfinite(rows).all():
             return
         name, kind, everyone = f"{path} (combined)", precision(rows), np.zeros(table.n, dtype=np.int64)
         ones, rows = np.ones((1, table.d), kind), rows.astype(np.float64)
@@ -308,7 +320,7 @@ class _Found:
         table, moving = self.table, self.table.high > self.table.low
         kind, basis = basis.dtype, basis[:, moving].T.astype(np.float64)  # (moving, b)
         fitted = basis.shape[1]
-        if not fitted <= min(MOST_FITTED, len(basis) - SPARE) or np.linalg.matrix_rank(basis) < fitted:
+        if not fitted <= min(MAX_FITTED, len(basis) - SPARE_COLUMNS) or np.linalg.matrix_rank(basis) < fitted:
             return False
         for weight, weighted in table.weights:
             weights = np.stack([weight, weight * (np.arange(table.n) % 2)])
@@ -410,32 +422,31 @@ class _Found:
                 "both signs this was not attacked."
             )
 
-    def _read_columns(self, holder: Holder) -> None:
+    def _read_columns(self, path: str, parts: list[Array]) -> None:
         """A list with one array per column: counts of categories by class, or the edges of bins."""
-        parts, table = list(holder.arrays.values()), self.table
+        table = self.table
         if all(part.ndim == 2 and len(part) == table.classes > 1 for part in parts) and table.y is not None:
             totals = np.stack([part @ np.arange(part.shape[1]) for part in parts], 1)  # sum of v * count of v
-            self._read_sums(holder.path, totals.astype(np.float64), table.y, by_label=True)
+            self._read_sums(path, totals.astype(np.float64), table.y, by_label=True)
         if all(part.ndim == 1 for part in parts):
-            self._read_range(holder.path, np.array([[part[0], part[-1]] for part in parts], dtype=np.float64).T)
+            self._read_range(path, np.array([[part[0], part[-1]] for part in parts], dtype=np.float64).T)
 
-    def read_thresholds(self, part: Any) -> None:
+    def read_thresholds(self, own: Mapping[str, Any]) -> None:
         """Counts of the rows that exceed the threshold `binarize` (BernoulliNB), which the rows do not say."""
-        own = getattr(part, "__dict__", {})
         threshold, counts, table = own.get("binarize"), own.get("feature_count_"), self.table
         if threshold is None or counts is None or any(by_label for by_label, _ in self.sums) or table.y is None:
             return
         above = TrainingRows((table.x > threshold).astype(np.float64), table.y, table.weight)
-        found = _Found(self.name, above)
-        if found._read_sums("feature_count_", np.asarray(counts, dtype=np.float64), table.y, by_label=True):
-            self.exceeding += [(sums, float(threshold)) for sums in found.sums.values()]
+        inner = _Search(self.name, above)
+        if inner._read_sums("feature_count_", np.asarray(counts, dtype=np.float64), table.y, by_label=True):
+            self.exceeding += [(sums, float(threshold)) for sums in inner.sums.values()]
             self.notes.append(
                 f"{self.name}'s feature_count_ reveals for every cell of the secret row whether it exceeds {threshold}."
             )
 
-    def check_own_statistics(self, part: Any) -> None:
+    def check_own_statistics(self, own: Mapping[str, Any]) -> None:
         """Note a part whose own mean or range is not this table's; raise if it almost is."""
-        own, table = getattr(part, "__dict__", {}), self.table
+        table = self.table
         if table.holes or self.sums or self.ranges:
             return
         mean = own.get("mean_")
@@ -456,7 +467,7 @@ class _Found:
 
 def _places(stored: Sequence[Stored]) -> Iterator[tuple[str, int]]:
     """Where rows are held, and how many; many places are one, without their names, which may be those of people."""
-    if len(stored) > MOST_PLACES:
+    if len(stored) > MAX_NAMED_PLACES:
         yield stored[0].source.rpartition(".")[0] or stored[0].source, sum(len(one.x) for one in stored)
     else:
         yield from ((one.source, len(one.x)) for one in stored)
@@ -473,17 +484,36 @@ def _without_copies(found: list[Stored]) -> Iterator[Stored]:
             yield one
 
 
-def _as_rows(array: Array, columns: int) -> Iterator[Array]:
-    """The array as rows (k, columns): of two dimensions, one row, or values of the only column."""
-    if array.dtype.kind != "b" and array.ndim == 2 and array.shape[1] == columns:
-        yield _floating(array)
-    if array.dtype.kind != "b" and array.ndim == 1 and columns in (1, len(array)):
-        yield _floating(array).reshape(-1, columns)
-
-
 def _floating(array: Array) -> Array:
     return array if array.dtype.kind == "f" and array.dtype.itemsize <= 8 else array.astype(np.float64)
 
 
 def _last(path: str) -> str:
     return path.rpartition(".")[2]
+
+
+def _as_labels(name: str, array: Array, rows: int, table: TrainingRows) -> Iterator[tuple[Array, bool]]:
+    """How an array may hold the labels of `rows` rows, and whether its name leaves no doubt."""
+    if table.y is None:
+        return
+    if not table.classes:
+        if array.shape == (rows, *table.y.shape[1:]):
+            yield array.astype(np.float64) if array.dtype.itemsize > 8 or array.dtype.kind != "f" else array, False
+        return
+    if array.shape == (rows,):
+        values, numbers = np.unique(array, return_inverse=True)
+        if len(values) == table.classes:
+            yield numbers.astype(np.int64), False
+        elif (array == np.rint(array)).all():
+            yield array.astype(np.int64), False
+    if array.shape == (table.classes,) and array.dtype.kind in "iu" and array.min() >= 0 and array.sum() == rows:
+        yield np.repeat(np.arange(table.classes), array), "support" in name  # rows of each class in turn
+
+
+def _groupings(arrays: Mapping[str, Array], groups: int, rows: int) -> Iterator[Array]:
+    """Arrays that put each row of the table into one of the groups, or leave it out (-1)."""
+    for array in arrays.values():
+        if array.shape == (rows,) and array.dtype.kind in "iu" and array.min() >= -1 and 0 <= array.max() < groups:
+            yield array.astype(np.int64)
+        if array.shape == (rows,) and array.dtype.kind == "b" and groups == 1 and not array.all():
+            yield np.where(array, 0, -1)

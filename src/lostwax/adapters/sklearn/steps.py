@@ -25,7 +25,7 @@ from sklearn.preprocessing import (
     TargetEncoder,
 )
 
-from lostwax.games import Kept
+from lostwax.games import Cells, Kept
 from lostwax.records.frames import is_missing
 
 Array = NDArray[Any]
@@ -35,40 +35,7 @@ AGREES = 1e-6  # of a column's spread: two numbers are the same
 HALVINGS = 80  # of the range in which a number is looked for
 
 
-class Values(NamedTuple):
-    """Rebuilt rows somewhere in a pipeline, as their owner writes them."""
-
-    cells: Array  # (g, d) numbers, or objects
-    kept: NDArray[np.uint8]  # (g, d) a `Kept` each
-
-    @classmethod
-    def lost(cls, games: int, width: int, kind: Any = object) -> Values:
-        """Nothing is known."""
-        nothing = np.full((games, width), np.nan, dtype=kind)
-        return cls(nothing, np.full((games, width), Kept.LOST, dtype=np.uint8))
-
-    def at(self, columns: Any) -> Values:
-        """Some of the columns."""
-        return Values(self.cells[:, columns], self.kept[:, columns])
-
-    def or_else(self, other: Values) -> Values:
-        """Each cell from whichever knows more of it; from the first where both know as much."""
-        more = other.kept > self.kept
-        return Values(np.where(more, other.cells, self.cells), np.maximum(self.kept, other.kept))
-
-    def at_most(self, kept: Any) -> Values:
-        """The same, with no more than this known of each cell."""
-        return self._replace(kept=np.minimum(self.kept, np.asarray(kept, dtype=np.uint8)))
-
-
-Back = Callable[[Values], Values]
-
-
-def placed(values: Values, columns: Any, width: int) -> Values:
-    """The columns of a part among all `width` columns of a table; the others are lost."""
-    whole = Values.lost(len(values.cells), width)
-    whole.cells[:, columns], whole.kept[:, columns] = values
-    return whole
+Back = Callable[[Cells], Cells]
 
 
 @singledispatch
@@ -84,13 +51,13 @@ def step_of(transformer: Any, inputs: Any, outputs: Any) -> Back:
     together = not _by_column(transformer, several)
     of_numbers = _array(_first(outputs)).dtype == np.float64
 
-    def back(rebuilt: Values) -> Values:
-        known = np.where(rebuilt.kept == Kept.LOST, 0.0, rebuilt.cells)
+    def back(rebuilt: Cells) -> Cells:
+        known = np.where(rebuilt.kept == Kept.LOST, 0.0, rebuilt.values)
         cells = _inverse(transformer, known.astype(np.float64) if of_numbers else known)
         if cells is None or cells.shape != (len(known), width):
-            return Values.lost(len(known), width)
+            return Cells.lost(len(known), width, object)
         kept = rebuilt.kept.min(1, keepdims=True) if together or rebuilt.kept.shape[1] != width else rebuilt.kept
-        return Values(cells, np.broadcast_to(np.minimum(kept, least), cells.shape).astype(np.uint8))
+        return Cells(cells, np.broadcast_to(np.minimum(kept, least), cells.shape).astype(np.uint8))
 
     return back
 
@@ -123,9 +90,9 @@ def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
     again, several = inverse(_first(seen)), _first(table)
     kept = np.where(_same(again, several).all(0), Kept.EXACT, _estimated(again, several))  # (d,)
 
-    def back(rebuilt: Values) -> Values:
-        cells = inverse(np.where(rebuilt.kept == Kept.LOST, np.nan, rebuilt.cells).astype(np.float64))
-        return Values(cells, np.minimum(rebuilt.kept, kept).astype(np.uint8))
+    def back(rebuilt: Cells) -> Cells:
+        cells = inverse(np.where(rebuilt.kept == Kept.LOST, np.nan, rebuilt.values).astype(np.float64))
+        return Cells(cells, np.minimum(rebuilt.kept, kept).astype(np.uint8))
 
     return back
 
@@ -140,7 +107,7 @@ def goes_back(transformer: Any, back: Back, outputs: Any) -> bool:
     if isinstance(transformer, SelectorMixin | SimpleImputer | KNNImputer):
         return True
     some = _array(_first(outputs, TRIED))
-    kept = back(Values(some, np.full(some.shape, Kept.EXACT, dtype=np.uint8))).kept
+    kept = back(Cells(some, np.full(some.shape, Kept.EXACT, dtype=np.uint8))).kept
     return bool((kept > Kept.LOST).any(0).all())
 
 
@@ -148,16 +115,16 @@ def goes_back(transformer: Any, back: Back, outputs: Any) -> bool:
 def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     levels = [_levels(encoder, column) for column in range(len(encoder.categories_))]
 
-    def back(rebuilt: Values) -> Values:
-        found, start = Values.lost(len(rebuilt.cells), len(levels)), 0
+    def back(rebuilt: Cells) -> Cells:
+        found, start = Cells.lost(len(rebuilt.values), len(levels), object), 0
         for column, (values, sets, dropped) in enumerate(levels):
             shown = [number for number in range(len(values)) if number != dropped]
-            block = rebuilt.at(slice(start, start := start + len(shown)))
-            scores = np.nan_to_num(block.cells.astype(np.float64), nan=-np.inf)
+            block = rebuilt.columns(slice(start, start := start + len(shown)))
+            scores = np.nan_to_num(block.values.astype(np.float64), nan=-np.inf)
             best = np.array(shown)[scores.argmax(1)] if shown else np.full(len(scores), dropped)
             if dropped is not None and shown:  # the nearest corner: all zeros, or one
                 best = np.where(scores.max(1) < 0.5, dropped, best)
-            found.cells[:, column] = values[best]
+            found.values[:, column] = values[best]
             least = block.kept.min(1) if shown else np.full(len(scores), Kept.EXACT)
             found.kept[:, column] = np.minimum(least, np.where(sets[best], Kept.SET, Kept.EXACT))
         return found
@@ -194,15 +161,15 @@ def _levels(encoder: Any, column: int) -> _Levels:
 def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     levels = [_levels(encoder, column) for column in range(len(encoder.categories_))]
 
-    def back(rebuilt: Values) -> Values:
-        found = Values.lost(len(rebuilt.cells), len(levels))
+    def back(rebuilt: Cells) -> Cells:
+        found = Cells.lost(len(rebuilt.values), len(levels), object)
         for column, (values, sets, _) in enumerate(levels):
-            numbers = rebuilt.cells[:, column].astype(np.float64)
+            numbers = rebuilt.values[:, column].astype(np.float64)
             missing = np.isnan(numbers) | (np.abs(numbers - encoder.encoded_missing_value) < 0.5)
             place = np.clip(np.rint(np.nan_to_num(numbers)), 0, len(values) - 1).astype(int)
             cells = values[place]
             cells[missing] = np.nan
-            found.cells[:, column] = cells
+            found.values[:, column] = cells
             found.kept[:, column] = np.minimum(
                 rebuilt.kept[:, column], np.where(sets[place] & ~missing, Kept.SET, Kept.EXACT)
             )
@@ -228,16 +195,16 @@ def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
         ]
         tables.append((objects([value for value, _ in often]), np.array([numbers for _, numbers in often])))
 
-    def back(values: Values) -> Values:
-        found = Values.lost(len(values.cells), width)
+    def back(values: Cells) -> Cells:
+        found = Cells.lost(len(values.values), width, object)
         for column, (categories, numbers) in enumerate(tables):
-            block = values.at(slice(column * each, (column + 1) * each))
-            seen = np.nan_to_num(block.cells.astype(np.float64))
+            block = values.columns(slice(column * each, (column + 1) * each))
+            seen = np.nan_to_num(block.values.astype(np.float64))
             distance = np.abs(seen[:, None] - numbers).max(2)  # (g, k)
             best = distance.argmin(1)
             near = distance <= distance.min(1, keepdims=True) + AGREES * (np.ptp(numbers) + 1e-300)
             several = np.array([len({*map(repr, categories[row])}) > 1 for row in near])
-            found.cells[:, column] = categories[best]
+            found.values[:, column] = categories[best]
             found.kept[:, column] = np.minimum(block.kept.min(1), np.where(several, Kept.SET, Kept.EXACT))
         return found
 
@@ -255,12 +222,12 @@ def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
     missing = np.array([[is_missing(value) for value in row] for row in table]).reshape(table.shape)
     spread = [_spread(table[~missing[:, j], j]) for j in range(table.shape[1])]
 
-    def back(rebuilt: Values) -> Values:
-        found = Values.lost(len(rebuilt.cells), len(statistics))
+    def back(rebuilt: Cells) -> Cells:
+        found = Cells.lost(len(rebuilt.values), len(statistics), object)
         for place, j in enumerate(valid.tolist()):
-            cells, kept = rebuilt.cells[:, place].copy(), rebuilt.kept[:, place].copy()
+            cells, kept = rebuilt.values[:, place].copy(), rebuilt.kept[:, place].copy()
             if j in indicated:
-                was_missing = rebuilt.cells[:, len(valid) + indicated[j]].astype(np.float64) > 0.5
+                was_missing = rebuilt.values[:, len(valid) + indicated[j]].astype(np.float64) > 0.5
             else:
                 was_missing = _same_as(cells, statistics[j], spread[j])
                 equal = int(_same_as(table[~missing[:, j], j], statistics[j], spread[j]).sum())
@@ -269,7 +236,7 @@ def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
                 was_missing &= absent > equal
             objects = cells.astype(object)
             objects[was_missing] = np.nan
-            found.cells[:, j], found.kept[:, j] = objects, kept
+            found.values[:, j], found.kept[:, j] = objects, kept
         return found
 
     return back
@@ -282,8 +249,8 @@ def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
     missing = np.asarray(gaps.any(0))
     valid = np.flatnonzero(imputer._valid_mask) if not imputer.keep_empty_features else np.arange(len(missing))
 
-    def back(rebuilt: Values) -> Values:
-        whole = placed(rebuilt.at(slice(0, len(valid))), valid, len(missing))
+    def back(rebuilt: Cells) -> Cells:
+        whole = rebuilt.columns(slice(0, len(valid))).placed(valid, len(missing))
         return whole.at_most(np.where(missing, Kept.ESTIMATED, Kept.EXACT))
 
     return back
@@ -295,10 +262,10 @@ def _(expansion: Any, inputs: Any, outputs: Any) -> Back:
     powers = expansion.powers_  # (outputs, inputs)
     alone = {int(row.argmax()): k for k, row in enumerate(powers) if row.sum() == 1}
 
-    def back(rebuilt: Values) -> Values:
-        found = Values.lost(len(rebuilt.cells), powers.shape[1], np.float64)
+    def back(rebuilt: Cells) -> Cells:
+        found = Cells.lost(len(rebuilt.values), powers.shape[1])
         for column, place in alone.items():
-            found.cells[:, column], found.kept[:, column] = rebuilt.cells[:, place], rebuilt.kept[:, place]
+            found.values[:, column], found.kept[:, column] = rebuilt.values[:, place], rebuilt.kept[:, place]
         return found
 
     return back
@@ -307,7 +274,7 @@ def _(expansion: Any, inputs: Any, outputs: Any) -> Back:
 @step_of.register(SelectorMixin)
 def _(selector: Any, inputs: Any, outputs: Any) -> Back:
     support, width = selector.get_support(indices=True), inputs.shape[1]
-    return lambda rebuilt: placed(rebuilt, support, width)
+    return lambda rebuilt: rebuilt.placed(support, width)
 
 
 @step_of.register(Normalizer)
@@ -317,8 +284,8 @@ def _(normaliser: Any, inputs: Any, outputs: Any) -> Back:
     order = {"l1": 1, "l2": 2, "max": np.inf}[normaliser.norm]
     length = float(np.linalg.norm(table, order, axis=1).mean())
 
-    def back(rebuilt: Values) -> Values:
-        return Values(rebuilt.cells.astype(np.float64) * length, np.minimum(rebuilt.kept, Kept.ESTIMATED))
+    def back(rebuilt: Cells) -> Cells:
+        return Cells(rebuilt.values.astype(np.float64) * length, np.minimum(rebuilt.kept, Kept.ESTIMATED))
 
     return back
 
@@ -329,15 +296,15 @@ def _(discretiser: Any, inputs: Any, outputs: Any) -> Back:
     one_hot = discretiser.encode != "ordinal"
     inner = step_of(discretiser._encoder, inputs, outputs) if one_hot else None
 
-    def back(rebuilt: Values) -> Values:
+    def back(rebuilt: Cells) -> Cells:
         bins = rebuilt if inner is None else inner(rebuilt)
-        found = Values.lost(len(bins.cells), len(discretiser.bin_edges_), np.float64)
+        found = Cells.lost(len(bins.values), len(discretiser.bin_edges_))
         for column, edges in enumerate(discretiser.bin_edges_):
             middles = (edges[1:] + edges[:-1]) / 2
             if not len(middles):  # all bins were too narrow for scikit-learn and removed
                 continue
-            place = np.rint(np.nan_to_num(bins.cells[:, column].astype(np.float64))).clip(0, len(middles) - 1)
-            found.cells[:, column] = middles[place.astype(int)]
+            place = np.rint(np.nan_to_num(bins.values[:, column].astype(np.float64))).clip(0, len(middles) - 1)
+            found.values[:, column] = middles[place.astype(int)]
             found.kept[:, column] = np.minimum(bins.kept[:, column], Kept.INTERVAL)
         return found
 
@@ -346,7 +313,7 @@ def _(discretiser: Any, inputs: Any, outputs: Any) -> Back:
 
 def all_lost(width: int) -> Back:
     """Nothing comes back."""
-    return lambda rebuilt: Values.lost(len(rebuilt.cells), width)
+    return lambda rebuilt: Cells.lost(len(rebuilt.values), width, object)
 
 
 def _inverse(transformer: Any, outputs: Any) -> Array | None:

@@ -14,8 +14,8 @@ from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, 
 from sklearn.pipeline import Pipeline
 
 from lostwax.adapters.sklearn.pipelines import FEW, PipelineReader, Place, own_facts
-from lostwax.adapters.sklearn.steps import Back, Values, placed, step_of
-from lostwax.games import Extremes, Kept, Sums
+from lostwax.adapters.sklearn.steps import Back, step_of
+from lostwax.games import Cells, Extremes, Kept, Sums
 
 WHOLE = 0.05  # a count is a whole number to this
 NOISE = 1e-3  # of the largest weight of a text: smaller ones are rounding
@@ -72,7 +72,7 @@ class TextColumn:
         vectoriser, rest = first_step(step)
         words = slice(self.start, self.start + self.counts.shape[1])
         width = max(reader.used) + 1
-        place = Place(self.counts, lambda values: placed(values, words, width).at(reader.used))
+        place = Place(self.counts, lambda values: values.placed(words, width).columns(reader.used))
         return rest, read_vocabulary(vectoriser, reader, place)
 
 
@@ -117,11 +117,11 @@ def read_vocabulary(vectoriser: Any, reader: PipelineReader, place: Place) -> Pl
     return reader.through(vectoriser._tfidf, place) if isinstance(vectoriser, TfidfVectorizer) else place
 
 
-def occurs(values: Values) -> Values:
+def occurs(values: Cells) -> Cells:
     """Zeros and ones as counts: none, or one or more."""
-    numbers = np.nan_to_num(values.cells.astype(np.float64))
+    numbers = np.nan_to_num(values.values.astype(np.float64))
     counts = (numbers > 0.5).astype(np.float64)
-    return Values(counts, np.minimum(values.kept, np.where(counts > 0, Kept.SET, Kept.EXACT)).astype(np.uint8))
+    return Cells(counts, np.minimum(values.kept, np.where(counts > 0, Kept.SET, Kept.EXACT)).astype(np.uint8))
 
 
 @step_of.register(TfidfTransformer)
@@ -129,8 +129,8 @@ def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
     """Weights over idf are counts, up to a factor where they are normalised: then one of them is taken for a one."""
     idf = np.asarray(transformer.idf_, dtype=np.float64) if transformer.use_idf else np.ones(inputs.shape[1])
 
-    def back(rebuilt: Values) -> Values:
-        shares = np.nan_to_num(rebuilt.cells.astype(np.float64)) / idf  # (g, words)
+    def back(rebuilt: Cells) -> Cells:
+        shares = np.nan_to_num(rebuilt.values.astype(np.float64)) / idf  # (g, words)
         held = shares > NOISE * shares.max(1, keepdims=True, initial=0.0)
         if transformer.norm is not None:
             shares = shares / np.where(held, shares, np.inf).min(1, keepdims=True, initial=1e300)
@@ -139,7 +139,7 @@ def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
         # counts are whole numbers: weights that give none were not rebuilt to the last digits
         off = np.where(held, np.abs(counts - whole), 0.0).max(1, keepdims=True, initial=0.0)
         kept = np.minimum(rebuilt.kept.min(1, keepdims=True), np.where(off < WHOLE, Kept.EXACT, Kept.ESTIMATED))
-        return Values(np.where(held, whole, 0.0), np.broadcast_to(kept, counts.shape).astype(np.uint8))
+        return Cells(np.where(held, whole, 0.0), np.broadcast_to(kept, counts.shape).astype(np.uint8))
 
     return back
 

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lostwax.adapters.objects import Contents, contents
 from lostwax.adapters.own_training import generators_kept, seed_all
-from lostwax.adapters.sklearn.contents import Contents, contents
 from lostwax.adapters.sklearn.refitting import Estimator
 from lostwax.attacks.closed_form import revealed
 from lostwax.games import Kept, Part
@@ -58,7 +58,7 @@ def _told(parts: Sequence[Part], rows: Tensor) -> Tensor:
         if part.fitted.forest is not None:  # of rows in all leaves
             return torch.ones_like(told)
         for one in revealed(part, rows, label_given=False):
-            told |= (one.candidates[0].kept > Kept.LOST).any(1)
+            told |= torch.from_numpy((one.candidates[0].kept > Kept.LOST).any(1))
     return told
 
 

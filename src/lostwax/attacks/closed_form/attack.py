@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +19,18 @@ from lostwax.attacks.closed_form.evidence import (
     without_intercept,
 )
 from lostwax.attacks.closed_form.stored import with_stored
-from lostwax.games import Fitted, Guess, Hints, Knowledge, Reconstructor, Records, Release, Stationary, Sums
+from lostwax.games import (
+    AttackFacts,
+    Fitted,
+    Guess,
+    Hints,
+    Knowledge,
+    Reconstructor,
+    Records,
+    Release,
+    Stationary,
+    Sums,
+)
 from lostwax.games.cells import Kept
 from lostwax.games.fitted import blocks, sums_of_others, uncertain
 from lostwax.learning.costs import Cost, Rate
@@ -162,8 +172,6 @@ class ClosedForm:
     where no residual is left (`ambiguous`).
     """
 
-    strength: ClassVar[int] = 90
-
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
         answer = _admit(knowledge)
@@ -175,6 +183,10 @@ class ClosedForm:
         if isinstance(answer, str):
             raise ValueError(answer)
         return answer
+
+    def facts(self) -> AttackFacts:
+        """Exact, and it trains nothing."""
+        return AttackFacts(strength=90)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """It trains nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from lostwax.attacks.dp_steps.published import PublishedSteps, no_steps
 from lostwax.fields import above, at_least, check_fields
-from lostwax.games import Guess, Hints, Knowledge, Records, Release
+from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
+from lostwax.games.running import accepted
 from lostwax.learning.costs import Cost, Rate, classes
 from lostwax.progress import counted
 from lostwax.seeds import generator
@@ -359,7 +360,6 @@ class GradientInversion:
     (`Informed(known, label_known=True)`).
     """
 
-    strength: ClassVar[int] = 50
     iterations: int = 1_000
     lr: float = 0.05
     restarts: int = 3
@@ -371,27 +371,30 @@ class GradientInversion:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        refusal = "GradientInversion is not applicable: "
-        if (objection := no_steps(self, knowledge)) is not None:
-            return objection
+        if (reason := no_steps(knowledge)) is not None:
+            return reason
         if knowledge.facts.given.parts is not None:
-            return refusal + "it searches for the whole record and cannot use known parts. Use RecoNN."
+            return "it searches for the whole record and cannot use known parts. Use RecoNN."
         if knowledge.prior.features is not None:
-            return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
+            return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         if knowledge.prior.y.is_floating_point():
-            return refusal + "it tries every label, and these are real numbers. Use RecoNN."
+            return "it tries every label, and these are real numbers. Use RecoNN."
         mechanism = knowledge.facts.trainer.mechanism
         if not self.prior and mechanism is not None and mechanism["sample_rate"] < 1:
-            return refusal + (
+            return (
                 "without a prior it assumes that the secret is in every step (Hayes et al. 2023, Eq. 1), but with "
                 f"sample_rate={mechanism['sample_rate']:g} it is in some. Use GradientInversion(prior=True)."
             )
         if as_dpsgd(knowledge.trainer).law().hidden:
-            return refusal + (
+            return (
                 "it needs to know which other records were drawn, and with batches of a fixed size that is not "
                 "published. Use PriorAware."
             )
         return None
+
+    def facts(self) -> AttackFacts:
+        """It rebuilds the record, as no other attack on steps does."""
+        return AttackFacts(strength=50)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Every step again, and the gradients of the search."""
@@ -406,8 +409,7 @@ class GradientInversion:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> GradientInverter:
         """Nothing to compute before the steps are known. The seed draws starts and steps."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
+        knowledge = accepted(self, knowledge)
         steps, prior = PublishedSteps.of(knowledge), knowledge.prior
         x = torch.cat([steps.known.x, prior.x.to(steps.known.x)])  # known and prior records
         y = torch.cat([steps.known.y, prior.y.to(steps.known.y)])

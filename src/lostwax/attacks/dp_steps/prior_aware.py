@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from lostwax.attacks.dp_steps.published import PublishedSteps, models_at_a_time, no_steps
 from lostwax.fields import check_fields
-from lostwax.games import Guess, Hints, Knowledge, Records, Release
+from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
+from lostwax.games.running import accepted
 from lostwax.learning.candidates import candidates_in, choose, no_candidates, weighed
 from lostwax.learning.costs import Cost, Rate
 from lostwax.trainers import DPSGD
@@ -63,8 +64,6 @@ class PriorAware:
     optimum, no attack on the same candidates is right more often. Prior probabilities (`Hints.chances`) are added.
     """
 
-    strength: ClassVar[int] = 75
-    names_candidates: ClassVar[bool] = True
     score: Score = field(default_factory=LogLikelihood)
     subtract_known: bool = True
 
@@ -73,7 +72,11 @@ class PriorAware:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        return no_steps(self, knowledge) or no_candidates(self, knowledge)
+        return no_steps(knowledge) or no_candidates(knowledge)
+
+    def facts(self) -> AttackFacts:
+        """Optimal among given candidates."""
+        return AttackFacts(strength=75, names_candidates=True)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Every step again, for the gradients of the known records."""
@@ -81,8 +84,7 @@ class PriorAware:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Chooser:
         """Nothing to compute before the steps are known; nothing is random."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
+        knowledge = accepted(self, knowledge)
         steps = PublishedSteps.of(knowledge, subtract_known=self.subtract_known)
         return Chooser(knowledge.net, steps, self.score)
 

@@ -44,12 +44,8 @@ class PublishedSteps:
     @classmethod
     def of(cls, knowledge: Knowledge, *, subtract_known: bool = True) -> PublishedSteps:
         """For a game that `no_steps` accepts."""
-        trainer, known = as_dpsgd(knowledge.trainer), knowledge.facts.known
-        if known is None:
-            raise TypeError(
-                f"PublishedSteps: expected a threat that knows all other records, got {knowledge.threat!r}."
-            )
-        known = known.to(trainer.computes_in(knowledge.net))
+        trainer = as_dpsgd(knowledge.trainer)
+        known = knowledge.facts.known_records.to(trainer.computes_in(knowledge.net))
         net = Architecture.of(knowledge.net, known.inputs.device, known.x.dtype)
         clipping = trainer.clipping(net, known.inputs.new_zeros(known.inputs.shape[1:]))
         return cls(net, trainer, known, clipping, subtract_known)
@@ -92,25 +88,22 @@ class PublishedSteps:
         )
 
 
-def no_steps(attack: object, knowledge: Knowledge) -> str | None:
+def no_steps(knowledge: Knowledge) -> str | None:
     """Why an attack on published steps is not applicable; None where it is."""
-    refusal, facts = f"{type(attack).__name__} is not applicable: ", knowledge.facts
-    sentence = facts.not_one_secret(knowledge.threat, "it subtracts the gradients of all known records")
-    if sentence is not None:
-        return refusal + sentence
+    facts = knowledge.facts
+    reason = facts.not_one_secret(knowledge.threat, "it subtracts the gradients of all known records")
+    if reason is not None:
+        return reason
     if not facts.trainer.publishes_steps:
-        return refusal + (
+        return (
             "it reads the noisy steps that DPSGD(publish_steps=True) publishes, but this "
             f"{type(knowledge.trainer).__name__} publishes only the final weights. Use RecoNN, or, with candidates, "
             "Refit."
         )
     if facts.trainer.mechanism is None:
-        return (
-            refusal
-            + "the steps hold no noise, and its likelihoods need some. With candidates, use Refit, which is exact."
-        )
+        return "the steps hold no noise, and its likelihoods need some. With candidates, use Refit, which is exact."
     if not facts.access.all_weights:
-        return refusal + f"it needs all weights of every step, but the adversary sees {knowledge.access!r}. Use RecoNN."
+        return f"it needs all weights of every step, but the adversary sees {knowledge.access!r}. Use RecoNN."
     return None
 
 

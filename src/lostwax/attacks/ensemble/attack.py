@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,8 @@ from torch import Tensor
 from lostwax.attacks.ensemble.simulation import Cloud, First, Frame, Simulator, inflation
 from lostwax.attacks.newton import Inverter, Newton
 from lostwax.fields import above, at_least, check_fields
-from lostwax.games import Guess, Hints, Knowledge, Records, Release
+from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
+from lostwax.games.running import accepted
 from lostwax.learning.coordinates import flat
 from lostwax.learning.costs import TABLES, Cost, Rate, classes
 from lostwax.learning.kernel_regression import ClassRegression, Regression
@@ -239,7 +240,6 @@ class Ensemble:
     certificate.
     """
 
-    strength: ClassVar[int] = 60
     members: int = 1_500
     rounds: int = 8
     margin: float = 3.0
@@ -253,33 +253,37 @@ class Ensemble:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        refusal, prior, facts = "Ensemble is not applicable: ", knowledge.prior, knowledge.facts
+        prior, facts = knowledge.prior, knowledge.facts
         sentence = facts.not_one_secret(knowledge.threat, "it looks for the one missing record")
         if sentence is not None:
-            return refusal + sentence
+            return sentence
         if facts.trainer.private_start:
-            return refusal + (
+            return (
                 "the initialisation is private and moves the weights far more than one record does. Use a public one, "
                 "init=LeCunNormal(seed=0)."
             )
         if facts.trainer.noise is not None and facts.trainer.noise > 1:
-            return refusal + (
+            return (
                 f"private random draws move the weights {facts.trainer.noise:.2g} times as far as one record does, so "
                 "that its rounds would not close in. KernelRidge is its first round."
             )
         if not prior.x.is_floating_point():
-            return refusal + f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
+            return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
         if not prior.y.is_floating_point() and prior.y.ndim > 1:
-            return refusal + f"it needs one class per record, or real labels, but the prior's have {prior.y.shape[1:]}."
+            return f"it needs one class per record, or real labels, but the prior's have {prior.y.shape[1:]}."
         if prior.features is not None:
-            return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
+            return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         groups = torch.zeros(len(prior)) if prior.y.is_floating_point() else prior.y
         if not (torch.unique(groups, return_counts=True)[1] > 1).any():
-            return refusal + (
+            return (
                 "it draws candidates with the covariance within classes, and needs at least 2 of one class in the "
                 f"prior; no two of its {len(prior)} records have the same class. Add records to the prior."
             )
         return None
+
+    def facts(self) -> AttackFacts:
+        """It works from far away, where training is not differentiable."""
+        return AttackFacts(strength=60, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """The first round is trained for every class, the others for every game."""
@@ -295,10 +299,9 @@ class Ensemble:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> EnsembleInverter:
         """Train the first ensemble of every class and regress its records on its models."""
-        objection, known, prior = self.objection(knowledge), knowledge.facts.known, knowledge.prior
-        if objection is not None or known is None:
-            raise ValueError(objection)
-        simulator = Simulator(knowledge, known.to(prior.x.device), Frame.of(prior), self.members, seed)
+        knowledge = accepted(self, knowledge)
+        prior = knowledge.prior
+        simulator = Simulator(knowledge, knowledge.facts.known_records, Frame.of(prior), self.members, seed)
         labels = torch.zeros(1, dtype=torch.long) if prior.y.is_floating_point() else torch.unique(prior.y).cpu()
         every = counted(labels.tolist(), "Ensemble: classes", len(labels))
         firsts = {int(label): simulator.first(int(label), attempt=0) for label in every}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,11 @@ from lostwax.access import Superparameters, neurons
 from lostwax.attacks.mnemonist.explanation import Explanation, Mnemonist
 from lostwax.attacks.reconn import RecoNN, Trained
 from lostwax.fields import at_least, check_fields, expect
-from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
+from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
+from lostwax.games.running import accepted
 from lostwax.inits import trainable
-from lostwax.learning.shadow_tables import ShadowTable, accepted, adversary_seed, shadow_tables
-from lostwax.learning.training import ErrorLine, Examples, errors
+from lostwax.learning.shadow_tables import ShadowTable, adversary_seed, shadow_tables
+from lostwax.learning.training import errors
 from lostwax.trainers.stacked import Architecture
 
 RECORDS_AT_A_TIME = 1024  # records per forward pass
@@ -62,8 +63,6 @@ class MnemonistRecoNN:
     are slightly optimistic.
     """
 
-    reads_weights: ClassVar[bool] = True  # as RecoNN
-
     attack: RecoNN
     mnemonist: Mnemonist = field(default_factory=Mnemonist)
     models: int = 200
@@ -74,22 +73,20 @@ class MnemonistRecoNN:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable, or why RecoNN is not."""
-        refusal = "MnemonistRecoNN is not applicable: "
         if not knowledge.facts.access.all_weights:
-            return refusal + (
+            return (
                 f"it chooses among the rows of all layers, but the adversary sees {knowledge.access!r}. Use "
                 "access=Weights(), or RecoNN."
             )
-        if (sentence := self.mnemonist.objection(knowledge, self.models)) is not None:
-            return refusal + sentence
-        sentence = self.attack.objection(knowledge)
-        return None if sentence is None else refusal + sentence.removeprefix("RecoNN is not applicable: ")
+        return self.mnemonist.objection(knowledge, self.models) or self.attack.objection(knowledge)
+
+    def facts(self) -> AttackFacts:
+        """As RecoNN."""
+        return AttackFacts(reads_weights=True, device=self.attack.device, inside=self.attack)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Focused:
         """Train the shadow models, and the decoder twice."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
-        return self.learn(*shadow_tables(self.attack, knowledge, seed), seed=seed)
+        return self.learn(*shadow_tables(self.attack, accepted(self, knowledge), seed), seed=seed)
 
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, *, seed: int) -> Focused:
         """The second half of `prepare`, from shadow models that were trained before."""
@@ -100,9 +97,7 @@ class MnemonistRecoNN:
         self, first: Trained, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, *, seed: int
     ) -> Focused:
         """The second half of `learn`: explain a reconstructor trained on these shadow models, and choose rows."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
-        knowledge, sample = accepted(self.attack, knowledge), slice(self.models)
+        knowledge, sample = accepted(self, knowledge), slice(self.models)
         models, given_numbers = (part[sample] for part in models_and_given(unseen))
         truth = Records(unseen.records.x[sample].unsqueeze(1), unseen.records.y[sample].unsqueeze(1))  # k = 1
         hints = Hints(parts=given_numbers.reshape(truth.x.shape) if unseen.given else None)
@@ -146,8 +141,6 @@ class EmbeddingRecoNN:
     off the layer, `picture` to turn them into records. If the first layer is linear, use RecoNN.
     """
 
-    reads_weights: ClassVar[bool] = True  # as RecoNN
-
     attack: RecoNN
     picture: RecoNN
 
@@ -157,33 +150,33 @@ class EmbeddingRecoNN:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable, or why one of its parts is not."""
-        refusal, prior = "EmbeddingRecoNN is not applicable: ", knowledge.prior
+        prior = knowledge.prior
         if not knowledge.facts.access.all_weights:
-            return refusal + f"it needs all layers, but the adversary sees {knowledge.access!r}. Use access=Weights()."
+            return f"it needs all layers, but the adversary sees {knowledge.access!r}. Use access=Weights()."
         if prior.features is not None:
-            return refusal + "the net trains on features instead of records. Use RecoNN."
+            return "the net trains on features instead of records. Use RecoNN."
         if knowledge.facts.given.parts is not None:
-            return refusal + "it cannot use the given parts of a record. Use RecoNN."
+            return "it cannot use the given parts of a record. Use RecoNN."
         layer = _first_linear(knowledge.net)
         if layer is None:
-            return refusal + "the net trains no linear layer. Use RecoNN."
-        if (sentence := self.picture.objection(knowledge)) is None:
-            layer_input = inputs_of(layer, knowledge.net, trainable(knowledge.net), prior.x[:1].cpu())  # (1, ...)
-            embedded = Records(layer_input.to(prior.x).expand(len(prior), *layer_input.shape[1:]), prior.y)
-            sentence = self.attack.objection(replace(knowledge, access=_rows(knowledge.net, layer), prior=embedded))
-        return None if sentence is None else refusal + sentence.removeprefix("RecoNN is not applicable: ")
+            return "the net trains no linear layer. Use RecoNN."
+        if (reason := self.picture.objection(knowledge)) is not None:
+            return reason
+        layer_input = inputs_of(layer, knowledge.net, trainable(knowledge.net), prior.x[:1].cpu())  # (1, ...)
+        embedded = Records(layer_input.to(prior.x).expand(len(prior), *layer_input.shape[1:]), prior.y)
+        return self.attack.objection(replace(knowledge, access=_rows(knowledge.net, layer), prior=embedded))
+
+    def facts(self) -> AttackFacts:
+        """As RecoNN."""
+        return AttackFacts(reads_weights=True, device=self.attack.device, inside=self.attack)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Embedded:
         """Train the shadow models, and both decoders."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
-        return self.learn(*shadow_tables(self.attack, knowledge, seed), seed=seed)
+        return self.learn(*shadow_tables(self.attack, accepted(self, knowledge), seed), seed=seed)
 
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, *, seed: int) -> Embedded:
         """The second half of `prepare`, from tables with all weights of shadow models that were trained before."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
-        knowledge = accepted(self.attack, knowledge)
+        knowledge = accepted(self, knowledge)
         net, layer = knowledge.net, str(_first_linear(knowledge.net))
         released = release_of(net, models_and_given(shadows)[0])
         mean = {name: value.mean(0) for name, value in released.params.items()}
@@ -200,7 +193,8 @@ class EmbeddingRecoNN:
         ]
         picture = self.picture.learn(replace(knowledge, access=Rebuilt(embedding)), *maps, seed=seed)
         rebuilt = embedding(release_of(net, models_and_given(unseen)[0])).records.x.flatten(1)
-        return Embedded(embedding, _validated(picture, rebuilt, unseen.records))
+        held_out = picture.examples(ShadowTable(rebuilt, unseen.records))
+        return Embedded(embedding, picture.with_errors(held_out.features, errors(picture.decoder, held_out)))
 
 
 def inputs_of(module: str, net: nn.Module, params: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -225,14 +219,3 @@ def _first_linear(net: nn.Module) -> str | None:
 
 def _rows(net: nn.Module, layer: str) -> Superparameters:
     return Superparameters(tuple(row for row in neurons(net) if row.module == layer))
-
-
-def _validated(picture: Trained, rebuilt: Tensor, truth: Records) -> Trained:
-    """With its errors on rebuilt embeddings (v, features)."""
-    features, answers = picture.standardise(rebuilt, picture.span.shift.dtype), picture.span.shares(truth.x)
-    unseen_errors = errors(
-        picture.decoder, Examples(features, answers, truth.y, torch.ones_like(answers[0], dtype=torch.bool))
-    )
-    return picture._replace(
-        error_line=ErrorLine.fit(features, unseen_errors), validation_error=float(unseen_errors.mean())
-    )

@@ -19,8 +19,7 @@ from lostwax.inits import StartsFrom
 from lostwax.metrics import Correlation, correlation
 from lostwax.metrics.estimate import spearman
 from lostwax.seeds import generator
-from lostwax.trainers.derivatives import own_slopes
-from lostwax.trainers.descent import Descent
+from lostwax.trainers.descent import Descent, own_slopes
 
 MASKS_PER_ROW = 2  # at least: fewer errors than that determine no regression
 MASKED_NUMBERS = 2**26  # of masked models in memory at a time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +18,9 @@ from lostwax.attacks.newton.training_map import Problem, Published, TrainingMap
 from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, WholeSets
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
-from lostwax.games import Attack, Cohort, Knowledge, Records, Trainer
-from lostwax.games.facts import trainer_facts
+from lostwax.games import Attack, AttackFacts, Cohort, Knowledge, Records, Trainer
+from lostwax.games.facts import states_facts, trainer_facts
+from lostwax.games.running import accepted, objection_to
 from lostwax.inits import trainable
 from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes
@@ -63,7 +64,6 @@ class Newton:
     layer reveals (docs/newton.md). Of the options, only `jacobians` applies then.
     """
 
-    strength: ClassVar[int] = 70
     bank: int = 1_000
     jacobians: int = 12
     coordinates: int | None = None
@@ -80,102 +80,104 @@ class Newton:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        refusal, trainer = "Newton is not applicable: ", undefended(knowledge.trainer)
+        trainer = undefended(knowledge.trainer)
         known, secrets, given, _, access = knowledge.facts
         if not knowledge.prior.inputs.is_floating_point():
-            return refusal + "it needs records of floating-point numbers. For token numbers use lw.attacks.Tokens."
-        if known is None and not hasattr(knowledge.threat, "facts"):
-            return refusal + (
+            return "it needs records of floating-point numbers. For token numbers use lw.attacks.Tokens."
+        if known is None and not states_facts(knowledge.threat):
+            return (
                 "it solves for the records that are missing, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Use threat=Informed(known), or Weak(size)."
             )
         stated = trainer_facts(trainer, knowledge.net, secrets if known is None else len(known) + secrets)
         if not stated.differentiable:
-            return refusal + (
+            return (
                 f"it differentiates through the steps of GD, SGD, Adam or AdamW, but the trainer is "
                 f"{type(trainer).__name__}. For a linear model at its optimum use ClosedForm, else Ensemble or RecoNN."
             )
         if stated.private_start:
-            return refusal + (
+            return (
                 "the initialisation is private, so the weights are not a function of the record alone. Use a public "
                 "one, init=LeCunNormal(seed=0)."
             )
         if not stated.deterministic:
-            return refusal + (
+            return (
                 "the order of batches or dropout is private, so the weights are not a function of the record alone. "
                 "Use Ensemble or RecoNN."
             )
         if not access.all_weights:
-            return refusal + (
+            return (
                 f"it compares all weights with those it simulates, but the adversary sees {knowledge.access!r}. Use "
                 "RecoNN."
             )
         if given.parts is not None:
-            return refusal + "it solves for the whole record and cannot use known parts. Use RecoNN."
+            return "it solves for the whole record and cannot use known parts. Use RecoNN."
         if (weights := _weights(knowledge)) < (numbers := _numbers(knowledge)):
-            return refusal + (
-                f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
-            )
+            return f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
         if known is None:
-            return self._objection_to_sets(knowledge, trainer, refusal)
+            return self._objection_to_sets(knowledge, trainer)
         if numbers > MOST_NUMBERS:
-            return refusal + (
+            return (
                 f"it keeps tables of {numbers} x {numbers} secret numbers, {8 * numbers**2 / 1e9:.0f} GB each. Use "
                 "RecoNN, or smaller records."
             )
         if len(knowledge.prior) + len(known) < 2:
-            return refusal + "it starts from the mean of the known and prior records, and there are none. Add a prior."
+            return "it starts from the mean of the known and prior records, and there are none. Add a prior."
         labels = [part.y for part in (known, knowledge.prior)]
         kinds = len({label for y in labels if not y.is_floating_point() for label in torch.unique(y).tolist()})
         try:
             in_any_order = as_descent(trainer).batches.size is None
         except TypeError as error:
-            return refusal + str(error)
+            return str(error)
         if secrets > 1 and (count := ways(kinds, secrets, in_any_order=in_any_order)) > MOST_WAYS:
-            return refusal + (
+            return (
                 f"{secrets} secrets of {kinds} classes have {count:,} combinations of labels, each of which takes a "
                 f"model, and at most {MOST_WAYS:,} are supported. Use fewer secrets or fewer classes."
             )
         if knowledge.prior.features is not None:
-            return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
+            return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         if self.response is not None:
             if (sentence := self.response.objection(knowledge)) is not None:
-                return refusal + sentence.removeprefix("LinearResponse is not applicable: ")
+                return sentence.removeprefix("LinearResponse is not applicable: ")
             models = len(known) + len(knowledge.prior) - self.response.checked
             directions, wanted = min(self.response.directions, models - 1), min(self.coordinates or 0, numbers)
             if 1 <= directions <= wanted and not self.response.follows_all(weights):
-                return refusal + (
+                return (
                     f"{directions} directions of the response do not determine {wanted} coordinates: any release would "
                     "be explained. Set fewer coordinates, or more directions of the response."
                 )
-        return None if self.start is None else self.start.objection(knowledge)
+        return None if self.start is None else objection_to(self.start, knowledge)
 
-    def _objection_to_sets(self, knowledge: Knowledge, trainer: Trainer, refusal: str) -> str | None:
+    def _objection_to_sets(self, knowledge: Knowledge, trainer: Trainer) -> str | None:
         """The same where no record is known."""
         secrets, given = knowledge.facts.secrets, knowledge.facts.given
         options = {"products": self.products, "response": self.response, "coordinates": self.coordinates}
         for name, value in (options | {"start": self.start}).items():
             if value is not None:
-                return refusal + f"{name} needs known records, and the adversary knows none. Leave it out."
+                return f"{name} needs known records, and the adversary knows none. Leave it out."
         if knowledge.prior.features is not None:
-            return refusal + (
+            return (
                 "the net trains on features of the records, through a backbone it cannot see. Use WeakRecoNN, or solve "
                 "for the features: with Records(prior.features, prior.y) as prior."
             )
         if len(knowledge.prior) < max(2, secrets if trainer is not knowledge.trainer else 2):
-            return refusal + "it starts from the means of the prior records, which are fewer than two. Add some."
+            return "it starts from the means of the prior records, which are fewer than two. Add some."
         try:
             ordered = as_descent(trainer).batches.size is not None
         except TypeError as error:
-            return refusal + str(error)
+            return str(error)
         if ordered and not given.labels and not knowledge.prior.y.is_floating_point():
-            return refusal + (
+            return (
                 "with batches in an order, it needs the label of each record, which the adversary does not have. Use "
                 "full batches (GD)."
             )
         if (unknowns := _unknowns(knowledge)) > MOST_NUMBERS:
-            return refusal + f"{unknowns} secret numbers are too many for its tables. Use a smaller training set."
+            return f"{unknowns} secret numbers are too many for its tables. Use a smaller training set."
         return None
+
+    def facts(self) -> AttackFacts:
+        """Exact where training is a smooth function of the record."""
+        return AttackFacts(strength=70, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Trainings for the bank, and about one for each tangent of a Jacobian."""
@@ -221,6 +223,7 @@ class Newton:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter | MatrixFree | WholeSets:
         """Train on the bank, which the seed draws; training is linearised at a class mean when a game needs it."""
+        knowledge = accepted(self, knowledge)
         prior = knowledge.prior
         if knowledge.facts.known is None:
             weights, published = self._training(knowledge, prior, seed)
@@ -235,6 +238,7 @@ class Newton:
 
     def inverter(self, knowledge: Knowledge, *, seed: int, responses: Responses | None = None) -> Inverter:
         """For known records, without products; with these responses if they were prepared before."""
+        knowledge = accepted(self, knowledge)
         parts = self._parts(knowledge, seed, responses)
         z = flat(parts.available).repeat(1, parts.quick.secrets)  # (n, u)
         unknowns = parts.coordinates.of_records(z)  # (n, r)
@@ -286,8 +290,6 @@ class Newton:
 
     def _training(self, knowledge: Knowledge, available: Records, seed: int) -> tuple[TrainingMap, Published]:
         """Training as the owner does it, in units of a defence's noise, and how the release is made of it."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
         trainer, secrets = as_descent(undefended(knowledge.trainer)), knowledge.facts.secrets
         known = knowledge.prior[:0] if knowledge.facts.known is None else knowledge.facts.known
         weights = TrainingMap(knowledge.net, trainer, known.to(trainer.computes_in(knowledge.net)), secrets)
@@ -329,9 +331,8 @@ class Newton:
 
 def _available(knowledge: Knowledge) -> Records:
     """Known and prior records."""
-    known, prior = knowledge.facts.known, knowledge.prior
-    parts = [prior] if known is None else [known.to(prior.x.device), prior]
-    return Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+    known, prior = knowledge.facts.known_records.to(knowledge.prior.x.device), knowledge.prior
+    return Records(torch.cat([known.x, prior.x]), torch.cat([known.y, prior.y]))
 
 
 def _weights(knowledge: Knowledge) -> int:

@@ -15,8 +15,7 @@ from lostwax.defences import undefended
 from lostwax.games import Cohort, Records, Release, Trainer
 from lostwax.learning.coordinates import Coordinates
 from lostwax.shadows.linear_response import Responses
-from lostwax.trainers.derivatives import quick_tangents, quiet
-from lostwax.trainers.descent import Descent
+from lostwax.trainers.descent import Descent, quick_tangents, quiet
 from lostwax.trainers.stacked import Architecture, Batch, Params
 from lostwax.trainers.stepwise import State
 

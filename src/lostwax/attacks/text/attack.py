@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +11,15 @@ from torch import Tensor, nn
 from lostwax.attacks.text.response import SentenceResponse
 from lostwax.attacks.text.search import TokenSearch
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Cohort, Knowledge, Records
+from lostwax.games import AttackFacts, Cohort, Knowledge, Records
+from lostwax.games.running import accepted
 from lostwax.learning.costs import DOUBLE, Cost, Rate
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.seeds import generator
 from lostwax.trainers.descent import Descent, as_descent
-from lostwax.trainers.linear_response import BaseTrajectory, flat, response_objection
+from lostwax.trainers.linear_response import BaseTrajectory, response_objection
+from lostwax.trainers.responses import Adjoints
+from lostwax.trainers.stacked import flat
 
 SAMPLE = 24  # sentences on which the steps of the response are chosen
 PCA_STEPS = 4  # steps whose gradients give the directions
@@ -41,7 +43,6 @@ class Tokens:
     otherwise.
     """
 
-    strength: ClassVar[int] = 72
     directions: int | None = None
     starts: int = 24
     shortlist: int = 12
@@ -51,27 +52,25 @@ class Tokens:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        refusal, (known, secrets, given, _, access) = "Tokens is not applicable: ", knowledge.facts
+        known, secrets, given, _, access = knowledge.facts
         if knowledge.prior.inputs.dtype != torch.int64 or knowledge.prior.inputs.ndim != 2:
-            return (
-                refusal + "it searches sentences of token numbers (n, length) in int64. Use Newton for other records."
-            )
+            return "it searches sentences of token numbers (n, length) in int64. Use Newton for other records."
         if known is None or secrets != 1:
-            return refusal + (
+            return (
                 "it solves for one missing sentence and must know all others, but the adversary is "
                 f"{knowledge.threat!r:.60}. Use threat=Informed(known)."
             )
         if given.parts is not None or given.candidates is not None:
-            return refusal + "it cannot use known parts or candidates. Use Refit for candidates."
+            return "it cannot use known parts or candidates. Use Refit for candidates."
         if not access.all_weights:
-            return refusal + f"it compares all weights, but the adversary sees {knowledge.access!r}."
+            return f"it compares all weights, but the adversary sees {knowledge.access!r}."
         if (sentence := response_objection(knowledge.trainer, knowledge.net, len(known) + 1)) is not None:
-            return refusal + sentence
+            return sentence
         try:
             as_descent(knowledge.trainer)
             table_of(knowledge.net, known.inputs[:1])
         except (TypeError, ValueError) as error:
-            return refusal + str(error)
+            return str(error)
         return None
 
     def _count(self, knowledge: Knowledge) -> int:
@@ -82,6 +81,10 @@ class Tokens:
         table = knowledge.net.get_submodule(table_of(knowledge.net, sentences[:1])).get_parameter("weight")
         return MOVED if table.requires_grad else math.ceil(SPARE * sentences.shape[1] * table.shape[1])
 
+    def facts(self) -> AttackFacts:
+        """Before Newton, which cannot search token numbers."""
+        return AttackFacts(strength=72)
+
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """A sweep for every direction, and some trainings per game."""
         directions = self._count(knowledge)
@@ -90,16 +93,15 @@ class Tokens:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> TokenSearch:
         """Train on the known sentences, and sweep the response of training backward, once for all games."""
-        objection, known = self.objection(knowledge), knowledge.facts.known
-        if objection is not None or known is None:
-            raise ValueError(objection)
+        knowledge = accepted(self, knowledge)
+        known = knowledge.facts.known_records
         trainer, prior = as_descent(knowledge.trainer), knowledge.prior
         bank = Records(torch.cat([known.inputs, prior.inputs]), torch.cat([known.y, prior.y]))
         base = BaseTrajectory.of(trainer, knowledge.net, known)
         name = table_of(knowledge.net, known.inputs[:1])
         directions = _directions(base, bank, f"{name}.weight", self._count(knowledge))
         draw = torch.from_numpy(generator(seed, "tokens").permutation(len(bank))[:SAMPLE])
-        adjoints = base.few_adjoints(directions, bank[draw], lambda done: None)
+        adjoints = Adjoints.at_few_steps(base, directions, bank[draw])
         response = SentenceResponse.of(adjoints, directions, bank, name)
         if f"{name}.weight" not in base.end:
             response = response.in_units_of(_errors(response, trainer, knowledge.net, known, prior[:SAMPLE]))

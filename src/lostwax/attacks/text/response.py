@@ -21,8 +21,9 @@ from torch import Tensor
 
 from lostwax.attacks.newton.least_squares import Dense, Linearised, Point, Rule, Search
 from lostwax.games import Records
-from lostwax.trainers.derivatives import quiet
-from lostwax.trainers.linear_response import Adjoints, flat
+from lostwax.trainers.descent import quiet
+from lostwax.trainers.responses import Adjoints
+from lostwax.trainers.stacked import flat
 
 AT_A_TIME = 256  # sentences
 
@@ -47,7 +48,7 @@ class SentenceResponse:
         parts = [adjoints(bank[first : first + AT_A_TIME]) for first in range(0, len(bank), AT_A_TIME)]
         responses, base, name = torch.cat(parts), adjoints.base, f"{table}.weight"
         scale = responses.std(0).clamp_min(torch.finfo(responses.dtype).tiny)
-        rows = base.kept[0].params[name][0] if name in base.end else base.net.constants[name]
+        rows = base.states[0].params[name][0] if name in base.end else base.net.constants[name]
         return cls(adjoints, directions, scale, bank, responses / scale, table, rows)
 
     def in_units_of(self, unit: Tensor) -> SentenceResponse:

@@ -15,7 +15,7 @@ from lostwax.attacks.text.response import EmbeddingSpace, SentenceResponse
 from lostwax.games import Cohort, Guess, Hints, Records, Release
 from lostwax.progress import counted
 from lostwax.seeds import generator
-from lostwax.trainers.linear_response import flat
+from lostwax.trainers.stacked import flat
 
 VOCABULARY = 2  # times the length: rows of the table, the most moved first, that the search considers
 SHUFFLED = 4  # tokens of the best sentence, for every other start

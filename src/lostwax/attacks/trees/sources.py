@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lostwax.attacks.trees.attack import TreeConstraints
 from lostwax.attacks.trees.paths import descend
-from lostwax.games import Fitted
+from lostwax.games import Fitted, Note, Topic
 from lostwax.games.trees import LEAF, Floats, Forest, Ints, Tree
 from lostwax.numerals import percent
 
@@ -28,7 +28,7 @@ class ExactCells(NamedTuple):
     without_small_leaves: float  # splits with FEW_ROWS rows at least on both sides
     without_bins: float  # nodes alone, without what is made of the values of all rows
 
-    def note(self, name: str) -> str | None:
+    def note(self, name: str) -> Note | None:
         """For the report: the setting that most exact cells depend on; None if they do not depend on one."""
         if self.everything == 0:
             return None
@@ -41,7 +41,8 @@ class ExactCells(NamedTuple):
             where = f"nodes that split off fewer than {FEW_ROWS} rows"
             cure = f"larger leaves (such as min_samples_leaf={FEW_ROWS}; min_child_weight in XGBoost)"
         share = percent(max(by_leaves, by_bins))
-        return f"{share} of the cells that {name} gives exactly come from {where}: {cure} reveal fewer of them."
+        text = f"{share} of the cells that {name} gives exactly come from {where}: {cure} reveal fewer of them."
+        return Note(text, Topic.EXACT_CELLS, name, cure=text)
 
 
 def exact_cells(fitted: Fitted, games: Tensor) -> ExactCells:

@@ -6,7 +6,7 @@ import math
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,18 +16,19 @@ from lostwax.attacks.weak.objectives import Augmented, LogError, Objective
 from lostwax.attacks.weak.readers import Reader, SetReader
 from lostwax.attacks.weak.training import HeadScale, ReadAndDecode, TrainingData, answer, dealt_classes
 from lostwax.fields import above, at_least, check_fields, expect
-from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release, Threat
+from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release, Threat
+from lostwax.games.facts import stated
+from lostwax.games.running import accepted
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Decoder, ResidualDecoder, Span
 from lostwax.learning.saving import Calibration, SavedFolder, check_same
 from lostwax.learning.shadow_tables import adversary_seed
-from lostwax.learning.training import RANGES, ErrorLine, Term, torch_seed
+from lostwax.learning.training import RANGES, UNKNOWN_ERRORS, ErrorLine, Term, TermFacts, torch_seed
 from lostwax.provenance import fingerprint
 from lostwax.shadows import Game
 from lostwax.shadows.identity import describe, identity
 
 LEARNING = 0.6  # share of the time that goes into learning; the rest is for preparing and guessing
-UNKNOWN = ErrorLine(torch.inf, 0.0), torch.inf  # the errors of an untrained reconstructor
 
 
 class TrainedOnHeads(NamedTuple):
@@ -93,8 +94,6 @@ class WeakRecoNN:
     prior's). With a folder as `checkpoint`, the same call resumes an interrupted training.
     """
 
-    strength: ClassVar[int] = 30
-
     reader: Reader = field(default_factory=SetReader)
     decoder: Decoder = field(default_factory=ResidualDecoder)
     classes: tuple[int, ...] | None = None
@@ -121,7 +120,7 @@ class WeakRecoNN:
         expect(self, "mae", "above 0 where mse is 0", self.mae + self.mse > 0)
         enough = self.shadows is None or self.shadows >= self.batch_size
         expect(self, "shadows", f">= batch_size={self.batch_size}, or None", enough)
-        if self.checkpoint is not None and any(getattr(term, "learns", False) for term in self.terms):
+        if self.checkpoint is not None and any(stated(term, TermFacts()).learns for term in self.terms):
             raise ValueError(
                 "WeakRecoNN: a checkpoint does not include the discriminator of terms=(Adversarial(), ...). Leave out "
                 "one of the two."
@@ -130,7 +129,11 @@ class WeakRecoNN:
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
         clause = self._clause(knowledge)
-        return None if clause is None else f"WeakRecoNN is not applicable: {clause.removesuffix('.')}."
+        return None if clause is None else f"{clause.removesuffix('.')}."
+
+    def facts(self) -> AttackFacts:
+        """It learns for as long as it may."""
+        return AttackFacts(strength=30, device=self.device, within=self.within, minutes=self.minutes)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Its `minutes`, whatever the game."""
@@ -145,17 +148,17 @@ class WeakRecoNN:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
         """Train heads and the net that reads them; reproducible without `minutes` and on a CPU."""
-        knowledge = self._accepted(knowledge)
+        knowledge = accepted(self, knowledge)
         classes, span = self.reader.guesses(self._asked(knowledge)), Span.of(knowledge.prior.x)
         data = training.training_data(self, knowledge, span, classes, seed)
         with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
             reads = self._net(knowledge, span)
         parts = knowledge.net, knowledge.access, classes, data.heads.scale, reads, span
-        return self._trained(TrainedOnHeads(*parts, *UNKNOWN, self), knowledge, data, seed)
+        return self._trained(TrainedOnHeads(*parts, *UNKNOWN_ERRORS, self), knowledge, data, seed)
 
     def tune(self, trained: TrainedOnHeads, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
         """Adapt a copy of a reconstructor to other heads, such as those of DP-SGD (Maciazek and Allison 2025)."""
-        knowledge = self._accepted(knowledge)
+        knowledge = accepted(self, knowledge)
         before = trained.attack._architecture(trained.net, trained.access)
         now = self._architecture(knowledge.net, knowledge.access)
         check_same("WeakRecoNN.tune: the reconstructor was trained", before, now, "Tune it with")
@@ -219,12 +222,6 @@ class WeakRecoNN:
     def _asked(self, knowledge: Knowledge) -> tuple[int, ...]:
         """The classes to rebuild."""
         return dealt_classes(knowledge) if self.classes is None else self.classes
-
-    def _accepted(self, knowledge: Knowledge) -> Knowledge:
-        """The knowledge with the prior on the attack's device; raises any objection."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
-        return replace(knowledge, prior=knowledge.prior.to(self.device or knowledge.prior.x.device))
 
     def _architecture(self, net: nn.Module, access: Access) -> dict[str, object]:
         """What two attacks must share to exchange nets."""

@@ -19,6 +19,7 @@ from lostwax import files
 from lostwax.attacks.weak.objectives import GuessTargets, mean_errors, nearest, of_other_heads, softmin
 from lostwax.files import read_tensors, write_tensors
 from lostwax.games import Knowledge, Records, Release
+from lostwax.games.facts import hold_out_of
 from lostwax.inits import trainable
 from lostwax.learning.decoders import Span
 from lostwax.learning.saving import part
@@ -389,9 +390,8 @@ def split(knowledge: Knowledge, validation: float, seed: int) -> tuple[Records, 
 
     A threat whose training sets are not drawn class by class splits its pool itself: `threat.hold_out`.
     """
-    if (hold_out := getattr(knowledge.threat, "hold_out", None)) is not None:
-        parts: tuple[Records, Records] = hold_out(knowledge.prior, validation, seed=adversary_seed(seed, "split"))
-        return parts
+    if (hold_out := hold_out_of(knowledge.threat)) is not None:
+        return hold_out(knowledge.prior, validation, seed=adversary_seed(seed, "split"))
     prior, labels = knowledge.prior, dealt_labels(knowledge)
     learnt, tested = [], []
     for label in dealt_classes(knowledge) or (None,):
@@ -408,7 +408,7 @@ def split(knowledge: Knowledge, validation: float, seed: int) -> tuple[Records, 
 
 def too_few(knowledge: Knowledge) -> str | None:
     """Why the prior is too small to hold records out, as a sentence; None if it is not."""
-    if hasattr(knowledge.threat, "hold_out"):
+    if hold_out_of(knowledge.threat) is not None:
         return None  # its `deal` raises an error
     labels = dealt_labels(knowledge)
     for label in dealt_classes(knowledge) or (None,):

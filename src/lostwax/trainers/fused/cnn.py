@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lostwax.games import Loss
 from lostwax.losses import CrossEntropy
-from lostwax.trainers.stacked import IDENTITY, Architecture, Batch, Params, code, flattens, plain
+from lostwax.trainers.stacked import Architecture, Batch, Params, code, flattens, is_plain_convolution
 
 
 class Block(NamedTuple):
@@ -155,9 +155,9 @@ VECTOR = 4  # numbers per vector load: channels are padded to a multiple of it
 class Layer(NamedTuple):
     """A convolution or a linear layer, and the activation after it."""
 
-    name: str
+    prefix: str  # of its parameters' names: "0."
     module: nn.Conv2d | nn.Linear
-    activation: nn.Module  # nn.Identity after the last
+    activation: int  # as the kernels number them; IDENTITY after the last
 
 
 class Done(NamedTuple):
@@ -178,18 +178,21 @@ class FusedCNN:
     @classmethod
     def of(cls, net: Architecture, loss: Loss, dtype: torch.dtype) -> FusedCNN | None:
         """None unless the net and loss are supported, in float32."""
-        if type(loss) is not CrossEntropy or dtype != torch.float32 or not plain(net.net):
+        if type(loss) is not CrossEntropy or dtype != torch.float32:
             return None
-        parts = [(name, part) for name, part in net.net.named_modules(remove_duplicate=False) if name]
+        parts = net.layers
         at = next((number for number, (_, part) in enumerate(parts) if flattens(part)), 0)
         chain = [*parts[:at], *parts[at + 1 :], ("", nn.Identity())]  # layer, activation, layer, activation, ...
         pairs = list(zip(chain[::2], chain[1::2], strict=False))
-        layers = [Layer(name, module, end) for (name, module), (_, end) in pairs if _simple(module)]
+        layers = [
+            Layer(prefix, module, activation)
+            for (prefix, module), (_, end) in pairs
+            if _is_supported(module) and (activation := code(end)) is not None
+        ]
         kinds = [nn.Conv2d] * (at // 2) + [nn.Linear] * (len(pairs) - at // 2)
         if at == 0 or len(chain) % 2 or [type(layer.module) for layer in layers] != kinds or net.constants:
             return None
-        tied = len({id(layer.module) for layer in layers}) < len(layers)
-        return None if tied or any(code(layer.activation) is None for layer in layers[:-1]) else cls(tuple(layers))
+        return cls(tuple(layers))
 
     def __call__(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
         """The gradient of each model's mean loss over its batch, (m, ...)."""
@@ -206,31 +209,37 @@ class FusedCNN:
             gradient |= _gradient(done, slope, params)
             if below is not None:
                 (active,) = done.sources
-                done.sizes.backward(slope, done.kernel, active, _code(below.layer))
+                done.sizes.backward(slope, done.kernel, active, below.layer.activation)
                 slope = active
         return {name: gradient[name] for name in params}
 
 
 def _forward(layer: Layer, sources: list[Tensor], params: Params) -> tuple[Done, Tensor]:
     """The layer's activations, (m, n, height, width, channels)."""
-    weight, bias = params[f"{layer.name}.weight"], params[f"{layer.name}.bias"].contiguous()
+    weight, bias = params[f"{layer.prefix}weight"], params[f"{layer.prefix}bias"].contiguous()
     height, width, channels = sources[0].shape[2:]
     if isinstance(layer.module, nn.Linear):  # an image of one pixel
         weight = weight.reshape(*weight.shape[:2], channels, height, width)
         sizes = ConvShape(1, 1, channels * height * width, 1, 1, weight.shape[1], 1, 1, 1, 0, 0)
     else:
-        sizes = _sizes(layer.module, height, width, channels)
+        (rows, columns), (stride, _) = layer.module.kernel_size, layer.module.stride
+        pad_rows, pad_columns = (int(pad) for pad in layer.module.padding)
+        sizes = ConvShape(
+            *(height, width, channels),
+            *((height + 2 * pad_rows - rows) // stride + 1, (width + 2 * pad_columns - columns) // stride + 1),
+            *(layer.module.out_channels, rows, columns, stride, pad_rows, pad_columns),
+        )
     kernel = _channels_last(weight, channels)
     records = [source.shape[1] for source in sources]
     out = weight.new_empty(len(weight), sum(records), sizes.out_height, sizes.out_width, sizes.outputs)
     for source, target in zip(sources, torch.split(out, records, 1), strict=True):
-        sizes.forward(source, kernel, bias, target, _code(layer))
+        sizes.forward(source, kernel, bias, target, layer.activation)
     return Done(layer, sizes, sources, kernel), out
 
 
 def _gradient(done: Done, slope: Tensor, params: Params) -> Params:
     """The gradient of the layer's parameters, from d loss / d pre-activations."""
-    weight, bias = (f"{done.layer.name}.{kind}" for kind in ("weight", "bias"))
+    weight, bias = (f"{done.layer.prefix}{kind}" for kind in ("weight", "bias"))
     parts = torch.split(slope, [source.shape[1] for source in done.sources], 1)
     kernels, biases = zip(*map(done.sizes.weights, done.sources, parts), strict=True)
     kernel = torch.stack(kernels).sum(0).view_as(done.kernel)
@@ -253,31 +262,9 @@ def _channels_last(values: Tensor, channels: int) -> Tensor:
     return nn.functional.pad(values.movedim(-3, -1), (0, channels - values.shape[-3])).contiguous()
 
 
-def _sizes(module: nn.Conv2d, height: int, width: int, channels: int) -> ConvShape:
-    (rows, columns), (stride, _) = module.kernel_size, module.stride
-    pad_rows, pad_columns = (int(pad) for pad in module.padding)
-    return ConvShape(
-        *(height, width, channels),
-        *((height + 2 * pad_rows - rows) // stride + 1, (width + 2 * pad_columns - columns) // stride + 1),
-        *(module.out_channels, rows, columns, stride, pad_rows, pad_columns),
-    )
-
-
-def _simple(module: nn.Module) -> TypeGuard[nn.Conv2d | nn.Linear]:
+def _is_supported(module: nn.Module) -> TypeGuard[nn.Conv2d | nn.Linear]:
     """Whether it is a linear layer or a convolution that `ConvShape` can describe."""
     if type(module) is nn.Linear:
         return module.bias is not None
-    return (
-        type(module) is nn.Conv2d
-        and module.bias is not None
-        and module.groups == 1
-        and module.dilation == (1, 1)
-        and module.stride[0] == module.stride[1]
-        and module.padding_mode == "zeros"
-        and not isinstance(module.padding, str)
-    )
-
-
-def _code(layer: Layer) -> int:
-    number = code(layer.activation)
-    return IDENTITY if number is None else number
+    square = isinstance(module, nn.Conv2d) and module.dilation == (1, 1) and module.stride[0] == module.stride[1]
+    return square and is_plain_convolution(module) and module.bias is not None

@@ -1,0 +1,304 @@
+"""The sentences about an audit, for print, page and file alike: made of its values, here and nowhere else.
+
+Nothing looks into a sentence afterwards: whoever needs to know what one is about asks the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+from lostwax.games import Sees
+from lostwax.grades import Grade
+from lostwax.numerals import SIGN, at_most, count, interval, percent
+
+if TYPE_CHECKING:
+    from lostwax.audits.audit import Audit, Finding
+    from lostwax.audits.conclusion import Line
+
+
+class Shows(Enum):
+    """What a piece of evidence is."""
+
+    MEASURED = auto()  # what the attacks reached
+    NONE_WON = auto()  # ... which is nothing, by this measure
+    NO_PROOF = auto()  # that finding nothing proves nothing
+    CEILING = auto()  # what no attack exceeds
+
+
+class Evidence(NamedTuple):
+    """One sentence of a conclusion."""
+
+    shows: Shows
+    text: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """The conclusion of an audit in plain words, from its worst line."""
+
+    audit: Audit
+    worst: Line
+    released: Line  # the model as it is
+    attacks: int
+
+    def headline(self, grade: Grade) -> str:
+        """What a manager reads."""
+        audit, played, worst = self.audit, len(self.audit.games), self.worst
+        which = f"{self._model}{self._where}"
+        tried = "This attack" if self.attacks == 1 else f"The best of {self.attacks} attacks"
+        if grade is Grade.UNDECIDED:
+            return "Undecided: this audit cannot tell whether records can be rebuilt."
+        if grade is Grade.LIMITED:
+            limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)
+            return f"In the long run no attack succeeds in more than {limit} of games; none was seen to beat guessing."
+        if audit.chance is not None:
+            return {
+                Grade.RECOGNISABLE: "Most secret records are picked out of the candidates.",
+                Grade.BETTER_THAN_CHANCE: "Secrets are picked out of the candidates more often than by guessing.",
+                Grade.NOT_FOUND: f"{tried} picks the secret record no more often than guessing.",
+            }[grade]
+        if grade.leaks and worst.by_target:
+            return (
+                f"The target of {count(worst.targets)} of {count(played)} {self._records} can be read from {which}; a "
+                f"guess from the other columns gives {count(worst.targets_guessed)}."
+            )
+        if grade is Grade.EXACT:
+            share = worst.rebuilt / played
+            some = "Every record tried" if share == 1 else "Most records" if share >= 0.5 else "Some records"
+            some = "The record tried" if played == 1 else "One record" if worst.rebuilt == 1 else some
+            return f"{some} can be rebuilt from {which}."
+        nothing = "no more than guesses and luck do" if worst.rebuilt else "no record"
+        return {
+            Grade.RECOGNISABLE: f"Records can be recognised in what is rebuilt from {which}.",
+            Grade.BETTER_THAN_CHANCE: f"Guesses from {self._model} are better than chance.",
+            Grade.NOT_FOUND: f"{tried} rebuilds {nothing}.",
+        }[grade]
+
+    def of_membership(self, grade: Grade) -> str:
+        """What a manager reads where no record is rebuilt as well as people are recognised."""
+        often = "" if grade is Grade.RECOGNISABLE else ", more often than by guessing"
+        return f"Whether a person was in the training set can be told from {self._model}{often}."
+
+    def evidence(self, grade: Grade) -> Iterator[Evidence]:
+        """What speaks for the grade."""
+        if self.audit.chance is not None:
+            yield Evidence(Shows.MEASURED, self._named())
+        else:
+            yield Evidence(Shows.MEASURED if self.worst.rebuilt else Shows.NONE_WON, self._rebuilt())
+            yield from (Evidence(Shows.MEASURED, text) for text in (*self._early(), *self._target(), *self._cells()))
+            if not self._all_rebuilt:
+                yield Evidence(Shows.MEASURED if self.worst.nearer else Shows.NONE_WON, self._nearer())
+            yield from (Evidence(Shows.MEASURED, text) for text in (*self._farther(), *self._membership()))
+        if not grade.leaks and grade is not Grade.LIMITED:
+            attacks = "one attack" if self.attacks == 1 else f"{self.attacks} attacks"
+            yield Evidence(Shows.NO_PROOF, f"This is the result of {attacks}, not a proof that no attack can.")
+        if self.audit.ceiling is not None:
+            yield Evidence(Shows.CEILING, self._ceiling())
+
+    def _named(self) -> str:
+        won, played, chance = self.worst.rebuilt, len(self.audit.games), self.audit.chance or 0.0
+        return (
+            f"In {count(won)} of {count(played)} games{self._share(won)} the right candidate is named; guessing names "
+            f"it in {100 * chance:.3g}{SIGN}."
+        )
+
+    def _rebuilt(self) -> str:
+        won, played, luck = self.worst.rebuilt, len(self.audit.games), self._finding.luck
+        if played == 1:
+            said = f"The one record tried {'comes' if won else 'does not come'} back{self._where}"
+        else:
+            said = f"{_of(won, played)} records come back{self._where}{self._share(won)}"
+        if won and luck is not None:
+            said += f"; {by_luck(luck.rebuilt_by_luck)}"
+        if not self.worst.had:
+            return f"{said}."
+        return f"{said}. For {count(self.worst.had)} of them the adversary has a record that is as close."
+
+    def _early(self) -> Iterator[str]:
+        """That the model as it is hides records which its optimum gives away."""
+        if self._where and self.worst.rebuilt > self.released.rebuilt:
+            some = f"{_of(self.released.rebuilt, len(self.audit.games)).lower()} do{self._share(self.released.rebuilt)}"
+            yield (
+                f"As released, {some}: its weights are not at the optimum of these rows. The solver stopped early, "
+                "which is luck, not a defence; or the model was fitted on other rows or weights; or noise was added, "
+                "which the optimum leaves out."
+            )
+
+    def _target(self) -> Iterator[str]:
+        """How many targets come back, beside a guess without the model; nothing where that is as good."""
+        read, guessed, target = self.worst.targets, self.worst.targets_guessed, self._finding.target
+        if target is not None and read > guessed:
+            games, targets = target.read.shape
+            which = "" if targets == 1 else f" (the worst of {targets})"
+            yield (
+                f"The target{which} comes back in {count(read)} of {count(games)} {self._records}{self._share(read)}; "
+                f"a guess from the other columns, without the model, is right in {count(guessed)}."
+            )
+
+    def _cells(self) -> Iterator[str]:
+        """How many cells are exact, and for how many of them this follows without any guess."""
+        cells = self._finding.cells
+        if cells is None or not cells.exact or self._all_rebuilt:
+            return
+        said = f"{count(cells.exact)} of {count(cells.total)} cells ({percent(cells.exact_share)}) come back exactly"
+        if cells.certified:
+            share = percent(cells.certified / max(1, cells.total))
+            certain = f"{count(cells.certified)} of them ({share})"
+            certain = "all of them" if cells.certified == cells.exact else certain
+            said += f"; for {certain} no other value agrees with the model"
+        yield f"{said}."
+
+    def _nearer(self) -> str:
+        """How many guesses are nearer than all that can be had without the model, and what luck gives."""
+        luck, nearer = self._finding.luck, self.worst.nearer
+        return (
+            f"In {count(nearer)} of {count(len(self.audit.games))} games{self._share(nearer)} the guess is nearer to "
+            "the secret than any guess made without the model"
+            f"{'' if luck is None else f'; {by_luck(luck.nearer_by_luck)}'}."
+        )
+
+    def _farther(self) -> Iterator[str]:
+        """How guesses compare with other secrets, where this gives the grade."""
+        luck = self._finding.luck
+        if luck is None or self._all_rebuilt or self.worst.grade is not Grade.BETTER_THAN_CHANCE:
+            return
+        if luck.blind_tables is not None:
+            yield f"{percent(luck.farther)} of blind tables are farther from the rows."
+        else:
+            farther = f"{percent(luck.farther)} of other secrets are farther from a guess than its own"
+            yield f"{farther}; by chance half of them are."
+
+    def _membership(self) -> Iterator[str]:
+        if self.audit.membership is not None:
+            share, positives = self.audit.membership.share, self.audit.membership.true_positives
+            yield (
+                "Was this person in it? Of a person who was and one who was not, the right one is named in "
+                f"{percent(share.value)} of pairs (95{SIGN} interval {interval(share.low, share.high)}); guessing "
+                f"names it in 50{SIGN}. At a false-positive rate of 1{SIGN}, {percent(positives.value)} of people "
+                f"({interval(positives.low, positives.high)}) are recognised."
+            )
+
+    def _ceiling(self) -> str:
+        ceiling, privacy = self.audit.ceiling, self.audit.privacy
+        assert ceiling is not None
+        blind = "at most " if ceiling.blind_at_most else ""
+        proof = "certified" if ceiling.certified else "not certified"
+        return (
+            f"Whatever the attack, it succeeds in at most {at_most(ceiling.upper)} of games ({proof}), where a blind "
+            f"guess succeeds in {blind}{percent(ceiling.baseline)}."
+            f"{'' if privacy is None else f' In any game: {privacy.sentence}.'}"
+        )
+
+    def _share(self, won: int) -> str:
+        share = percent(won / len(self.audit.games))
+        if self.audit.complete:
+            return f" ({share})"
+        return f" ({share}; 95{SIGN} interval {interval(*self.audit.interval(won))})"
+
+    @property
+    def _finding(self) -> Finding:
+        return self.audit.finding(self.worst.name)
+
+    @property
+    def _all_rebuilt(self) -> bool:
+        return self.worst.rebuilt == len(self.audit.games)
+
+    @property
+    def _model(self) -> str:
+        return "this model" if self.audit.kind == "this model" else "models trained this way"
+
+    @property
+    def _records(self) -> str:
+        return "rows" if self.audit.kind == "this model" else "records"
+
+    @property
+    def _where(self) -> str:
+        """Whether the model at its optimum is meant, not as released."""
+        return " at its optimum" if self.worst.name == "as converged" else ""
+
+
+def by_luck(share: float) -> str:
+    """What chance gives, as a clause."""
+    return f"luck alone gives at most about {percent(share)}" if share else "luck alone gives about none"
+
+
+def _of(won: int, played: int) -> str:
+    """5 of 178; All 178; None of 178."""
+    return f"All {count(played)}" if won == played else f"{count(won) if won else 'None'} of {count(played)}"
+
+
+GETS = {
+    Sees.MODEL: "gets the model",
+    Sees.PREDICTIONS: "sees the predictions",
+    Sees.PART: "gets the layers that are given out",
+}
+
+
+def leak(audit: Audit) -> str:
+    """What an attacker can do, of an audit that found a leak."""
+    whoever = f"whoever {GETS[audit.adversary.sees]} can"
+    if audit.conclusion.by_target:
+        return f"{whoever} read the target of training records."
+    return {
+        Grade.EXACT: f"{whoever} rebuild training records.",
+        Grade.RECOGNISABLE: f"{whoever} recognise training records.",
+        Grade.BETTER_THAN_CHANCE: "the model reveals something about single records. Reduce that first, and audit "
+        "again.",
+    }[audit.grade]
+
+
+def people(audit: Audit) -> str:
+    """What the grade means for the people whose records were used."""
+    grade, line = audit.grade, audit.conclusion.line
+    if audit.conclusion.by_target:
+        whose = "any person’s target" if line.targets == len(audit.games) else "the target of some people"
+        return (
+            f"The attacker of this audit can read {whose} from the model, the very value that it was made to predict. "
+            "It is like publishing that column."
+        )
+    if grade is Grade.EXACT:
+        share = line.rebuilt / len(audit.games)
+        whose = "any person’s record" if share == 1 else f"the records of {'most' if share >= 0.5 else 'some'} people"
+        data = "the data" if share == 1 else "these records"
+        where = "predictions" if audit.adversary.sees is Sees.PREDICTIONS else "model"
+        return f"The attacker of this audit can read {whose} from the {where}: it is like publishing {data}."
+    if grade is Grade.LIMITED:
+        limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)
+        return f"Whatever the attack, a person’s record is found in at most {limit} of cases: a limit, not zero risk."
+    if grade is Grade.RECOGNISABLE and (audit.chance is not None or audit.conclusion.by_membership):
+        return "An attacker with a list of possible records finds out which of them was used, and so who took part."
+    return {
+        Grade.RECOGNISABLE: "An attacker gets a likeness of a person’s record: not every value, but enough to tell it "
+        "from others.",
+        Grade.BETTER_THAN_CHANCE: "An attacker learns something about a person, too little here to rebuild a record. "
+        "Stronger attacks may learn more.",
+        Grade.UNDECIDED: "Nothing is known: neither that the people in the data are protected, nor that they are not.",
+        Grade.NOT_FOUND: "The attacks that were run learn no more about a person than guessing does. Other attacks "
+        "may: people are not proven to be safe.",
+    }[grade]
+
+
+def residual(audit: Audit) -> str:
+    """The risk that remains whatever is decided on this evidence."""
+    grade = audit.grade
+    if grade is Grade.UNDECIDED:
+        return "Unknown, because this audit is undecided."
+    if grade.leaks:
+        return (
+            "Released as it is, the model gives the attacker at least what was measured here; stronger attacks may get "
+            "more. After a change, audit again: this report says nothing about the changed model."
+        )
+    if grade is Grade.LIMITED and audit.ceiling is not None:
+        blind = f"{'at most ' if audit.ceiling.blind_at_most else ''}{percent(audit.ceiling.baseline)}"
+        return (
+            f"In the long run any attack may still succeed in up to {at_most(audit.ceiling.upper)} of cases, where "
+            f"guessing succeeds in {blind}."
+        )
+    words = "Attacks that were not run, or are not known today, may succeed"
+    if audit.complete:
+        return f"{words}."
+    high = percent(audit.interval(audit.conclusion.line.rebuilt)[1])
+    return f"{words}; and with 95{SIGN} confidence the attacks that were run succeed for up to {high} of records."
