@@ -11,8 +11,7 @@ import lostwax as lw
 from lostwax.attacks.newton import set_problem
 from lostwax.attacks.newton.corners import Corners
 from lostwax.attacks.newton.least_squares import Linearised
-from lostwax.attacks.newton.record_span import first_layer, record_span
-from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem
+from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem, first_layer, record_span
 from lostwax.attacks.newton.training_map import Problem, TrainingMap
 from lostwax.attacks.newton.whole_sets import WholeSets
 from lostwax.defences import Defended, Rounded

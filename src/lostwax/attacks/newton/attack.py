@@ -13,7 +13,7 @@ from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
 from lostwax.attacks.newton.inverter import Inverter
 from lostwax.attacks.newton.matrix_free import MatrixFree
 from lostwax.attacks.newton.misfit import MODELS, OtherRecords
-from lostwax.attacks.newton.record_span import first_layer
+from lostwax.attacks.newton.set_problem import first_layer
 from lostwax.attacks.newton.training_map import Problem, Published, TrainingMap
 from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, WholeSets
 from lostwax.defences import undefended

@@ -94,14 +94,6 @@ class Inversion(NamedTuple):
         )
 
 
-def explained_up_to(weights: int) -> float:
-    """The largest residual, as a multiple of a defence's noise on p weights, that the noise explains.
-
-    The squared norms of two draws of the noise differ by a share of about 2 / sqrt(p).
-    """
-    return math.sqrt(1 + 6 / math.sqrt(weights))
-
-
 def determined(variance: Tensor, prior_variance: Tensor, *, pictures: bool) -> bool:
     """True if the predicted error of every number (k, d) is far below that of a blind guess, in its own unit.
 
@@ -320,19 +312,23 @@ class Polisher:
             )
         )
         size, pictures = coordinates(self.prior_mean).view(k, -1)[:, :d], self.problem.exact.known.x.ndim > 2
-        return Inversion(
-            record=coordinates(likeliest.a),
-            label=point.label,
-            residual=point.distance,
-            rounding=rounding,
-            variance=variance,
-            prior_variance=prior,
-            directions=likeliest.directions,
-            determined=determined(variance + moved, prior + (CONSTANT * size).square(), pictures=pictures)
-            and (likeliest.settled or not self.published.defended),
-            jacobians=jacobians,
-            explained_up_to=explained_up_to(len(point.residual)) if self.published.defended else CERTAIN,
+        sure = determined(variance + moved, prior + (CONSTANT * size).square(), pictures=pictures)
+        inversion = Inversion(
+            coordinates(likeliest.a),
+            point.label,
+            point.distance,
+            rounding,
+            variance,
+            prior,
+            likeliest.directions,
+            sure,
+            jacobians,
         )
+        if not self.published.defended:
+            return inversion
+        # the squared norms of two draws of a defence's noise differ by a share of about 2 / sqrt(p)
+        most = math.sqrt(1 + 6 / math.sqrt(len(point.residual)))
+        return inversion._replace(determined=sure and likeliest.settled, explained_up_to=most)
 
 
 def _turned(linear: Linearised, deviation: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -42,7 +42,7 @@ class Unrolled(NamedTuple):
         net = Architecture.of(weights.net, z.device, z.dtype)
         start = trainer.init(weights.net, [0] * len(z), seed=0)
         params = {name: value.to(z).contiguous() for name, value in start.items()}
-        batches = _batches(weights, z, label)
+        batches = tuple(trainer.batches(weights.cohort(z, label), seed=0))
         states = [State(params, trainer.buffers(params))]
         for number, batch in enumerate(batches):
             states.append(trainer.step(net, states[-1], batch, number, len(batches))[0])
@@ -75,7 +75,7 @@ class Unrolled(NamedTuple):
     def _unknown(self, z: Tensor) -> tuple[Own, ...]:
         """Each step's share of z. Linear: a step picks records."""
         numbers = self.weights.known.y.is_floating_point()
-        batches = _batches(self.weights, z, self.label)
+        batches = self.weights.trainer.batches(self.weights.cohort(z, self.label), seed=0)
         return tuple(tuple(part for x, y in batch.own for part in ((x, y) if numbers else (x,))) for batch in batches)
 
     def _step(self, number: int) -> Callable[[State, Own], State]:
@@ -87,10 +87,6 @@ class Unrolled(NamedTuple):
             return trainer.step(self.net, state, Batch(batch.shared, records), number, steps)[0]
 
         return step
-
-
-def _batches(weights: TrainingMap, z: Tensor, label: Tensor) -> tuple[Batch, ...]:
-    return tuple(weights.trainer.batches(weights.cohort(z, label), seed=0))
 
 
 def _zeros(state: State) -> tuple[Params, tuple[Params, ...]]:
@@ -162,28 +158,20 @@ class TrainingMap:
         """
         if self.responses is not None:
             return self.responded(z[None], label[None], self.responses, directions)[0]
-        at = z.to(self.known.x.dtype)
-        with quiet():
-            quick = self._quick_tangents(z, label, directions.to(at))
-        if quick is not None:
-            return self.in_units(quick).mT
+        at, tangents = z.to(self.known.x.dtype), None  # (r, p)
+        directions = directions.to(at)
 
-        def along(direction: Tensor) -> Tensor:
-            moved: Tensor = torch.func.jvp(partial(self._weights, label=label), (at,), (direction,))[1]
-            return moved
+        def weights(z: Tensor) -> Tensor:
+            return self.trainer.differentiable(self.net, self.cohort(z[None], label[None]), seed=0).flat()[0]
 
         with quiet():
-            tangents: Tensor = torch.func.vmap(along, chunk_size=self.together)(directions.to(at))  # (r, p)
+            if not self.known.y.is_floating_point():
+                moved = directions.view(len(directions), self.secrets, *self.known.x.shape[1:])
+                tangents = quick_tangents(self.trainer, self.net, self.cohort(z[None], label[None]), moved)
+            if tangents is None:
+                along = partial(torch.func.jvp, weights, (at,))
+                tangents = torch.func.vmap(lambda v: along((v,))[1], chunk_size=self.together)(directions)
         return self.in_units(tangents).mT
-
-    def _quick_tangents(self, z: Tensor, label: Tensor, directions: Tensor) -> Tensor | None:
-        if self.known.y.is_floating_point():
-            return None
-        moved = directions.view(len(directions), self.secrets, *self.known.x.shape[1:])
-        return quick_tangents(self.trainer, self.net, self.cohort(z[None], label[None]), moved)
-
-    def _weights(self, z: Tensor, label: Tensor) -> Tensor:
-        return self.trainer.differentiable(self.net, self.cohort(z[None], label[None]), seed=0).flat()[0]
 
     def smooth(self, z: Tensor, label: Tensor, direction: Tensor) -> bool:
         """True if a central difference along `direction` (u,) at z (u,) agrees with the tangent: no kinks nearby."""
