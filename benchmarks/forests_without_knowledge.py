@@ -28,7 +28,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.ensemble import RandomForestClassifier
 
-from lostwax.adapters.sklearn.forests_alone import forest_alone
+from lostwax.adapters.sklearn.trees import forest_alone
 from lostwax.attacks.whole_table import Search, TooManyCellsError, WholeTable
 from lostwax_dev.results import Row, write_rows
 

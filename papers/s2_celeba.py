@@ -46,7 +46,7 @@ from lostwax import philox
 from lostwax.games import Cohort, Hints, Records
 from lostwax.games.facts import HintFacts, ThreatFacts
 from lostwax.games.judges import NearestOfClass
-from lostwax.games.weak import dealt_rows
+from lostwax.games.threats import dealt_rows
 from lostwax.metrics import Null, nearest_neighbour
 from lostwax.records.datasets import find_directory, read_images
 from lostwax.seeds import generator, key

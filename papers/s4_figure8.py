@@ -19,8 +19,7 @@ from s1_mnist import mean_row, write
 from s4_cifar import EXPLAINED, FIRST_LAYER, GAMES, Game, Split, arguments, in_time, recipe, split, timed, trained
 
 import lostwax as lw
-from lostwax.attacks.mnemonist.attack import seen_by
-from lostwax.attacks.mnemonist.explanation import Erasure
+from lostwax.attacks.mnemonist import Erasure, seen_by
 from lostwax.metrics import correlation
 from lostwax.metrics.estimate import spearman
 from lostwax_dev.results import Row

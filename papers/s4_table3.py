@@ -51,11 +51,10 @@ from s4_cifar import (
 )
 
 import lostwax as lw
-from lostwax.attacks.mnemonist import Focused
-from lostwax.attacks.mnemonist.attack import seen_by
+from lostwax.attacks.mnemonist import Focused, seen_by
 from lostwax.attacks.reconn import Trained
 from lostwax.games import Reconstructor
-from lostwax.games.informed import InOrder
+from lostwax.games.threats import InOrder
 from lostwax.seeds import generator
 from lostwax_dev.results import Row
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 
-from lostwax.adapters.boosted import visits
 from lostwax.adapters.sklearn import released
+from lostwax.adapters.trees import Grown
 from lostwax.attacks.trees import TreeConstraints
 from lostwax.games import Fitted, ReleasedTable
 
@@ -56,9 +56,9 @@ def check(fitted: Fitted) -> float:
     forest = fitted.forest
     x = forest.cast(fitted.table.x.numpy())
     for tree in forest.trees:
-        way = visits(tree, x, strict=forest.strict)
-        apart = np.abs(way.sums(tree.share, len(tree.size)) - tree.size)
-        assert (apart <= tree.rounding)[np.unique(way.nodes)].all()
+        grown = Grown.of(tree, x, strict=forest.strict)
+        apart = np.abs(grown.sums(tree.share) - tree.size)
+        assert (apart <= tree.rounding)[np.unique(grown.nodes)].all()
     bounds, labels = TreeConstraints().leave_one_out(fitted, torch.arange(len(x)))
     gap = np.isnan(x)
     assert (((bounds.low <= x) & (x <= bounds.high)) | gap).all()

@@ -12,8 +12,7 @@ from lostwax.attacks.dp_steps.prior_aware import LogLikelihood, PriorAware
 from lostwax.attacks.ensemble.attack import Ensemble
 from lostwax.attacks.kernel_ridge import KernelRidge
 from lostwax.attacks.membership import LikeliestRefit, NearestCandidate, Refit
-from lostwax.attacks.mnemonist.attack import EmbeddingRecoNN, MnemonistRecoNN
-from lostwax.attacks.mnemonist.explanation import Mnemonist, ToMean, ToStart
+from lostwax.attacks.mnemonist import EmbeddingRecoNN, Mnemonist, MnemonistRecoNN, ToMean, ToStart
 from lostwax.attacks.newton.attack import Newton
 from lostwax.attacks.reconn import RecoNN
 from lostwax.attacks.secant import Secant
@@ -25,9 +24,8 @@ from lostwax.attacks.weak.readers import ConditionalReader, FlatReader, SetReade
 from lostwax.attacks.whole_table import Search, WholeTable
 from lostwax.bounds import BallsInBins, Shuffled
 from lostwax.defences import Defended, Quantised, Rounded, WeightNoise
-from lostwax.games.informed import Informed
 from lostwax.games.records import Records
-from lostwax.games.weak import Weak
+from lostwax.games.threats import Informed, Weak
 from lostwax.inits import LeCunNormal
 from lostwax.learning.augment import Affine, Repeats, Shifts
 from lostwax.learning.decoders import ConvDecoder, MLPDecoder, PatchDiscriminator, ResidualDecoder, RowDecoder

@@ -216,7 +216,6 @@ MAY_READ_PROSE = {
     "fields.py": "the words of one type hint, joined",
     # an attack names itself in its objection, and one inside of another is not named
     **dict.fromkeys(("attacks/mnemonist/attack.py", "attacks/newton/attack.py", "learning/shadow_tables.py"), "names"),
-    "cli/lists.py": "names",
 }
 
 

@@ -54,7 +54,7 @@ def card(
         _paragraph("lostwax-grade", grade),
         _paragraph("lostwax-headline", headline),
         _paragraph("lostwax-lead", lead),
-        *(_paragraph("lostwax-text", one) for one in text),
+        *(_paragraph("lostwax-text", paragraph) for paragraph in text),
         f'<div class="lostwax-facts">{shown}</div>' if shown else "",
         _paragraph("lostwax-muted", small),
     ]

@@ -76,15 +76,13 @@ class Quantised:
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
         """The same for all models."""
-        return Release({name: self._quantised(value) for name, value in final_weights(self, release).items()})
-
-    def _quantised(self, value: Tensor) -> Tensor:
-        levels = 2 ** (self.bits - 1) - 1
-        weights = value.flatten(1)  # (m, size)
-        largest = weights.abs().amax(1, keepdim=True)  # (m, 1), levels times the scale
-        shares = weights / torch.where(largest == 0, 1, largest)  # in [-1, 1]
-        quantised: Tensor = (shares * levels).round() / levels * largest  # the largest is unchanged
-        return quantised.view(value.shape)
+        levels, quantised = 2 ** (self.bits - 1) - 1, {}
+        for name, value in final_weights(self, release).items():
+            weights = value.flatten(1)  # (m, size)
+            largest = weights.abs().amax(1, keepdim=True)  # (m, 1), levels times the scale
+            shares = weights / torch.where(largest == 0, 1, largest)  # in [-1, 1]
+            quantised[name] = ((shares * levels).round() / levels * largest).view(value.shape)  # the largest stays
+        return Release(quantised)
 
 
 @final
@@ -102,16 +100,16 @@ class WeightNoise:
         weights = final_weights(self, release)
         if len(numbers) != len(release):
             raise ValueError(f"WeightNoise: expected the numbers of {len(release)} models, got {len(numbers)} numbers.")
-        return Release({name: self._noisy(value, name, numbers, seed) for name, value in weights.items()})
-
-    def _noisy(self, value: Tensor, name: str, numbers: Sequence[int], seed: int) -> Tensor:
-        exact = value.double().flatten(1)  # (m, size)
-        draws = [generator(seed, "weight noise", number, name).standard_normal(exact.shape[1]) for number in numbers]
-        noise = torch.from_numpy(np.stack(draws)).to(value.device)  # (m, size)
-        size = exact.square().mean(1, keepdim=True).sqrt()  # (m, 1)
-        # round the scale to float32, so that the order of summation does not change it
-        noisy: Tensor = exact + self.sigma * size.float().double() * noise
-        return noisy.to(value.dtype).view(value.shape)
+        noisy = {}
+        for name, value in weights.items():
+            exact = value.double().flatten(1)  # (m, size)
+            draws = [generator(seed, "weight noise", each, name).standard_normal(exact.shape[1]) for each in numbers]
+            noise = torch.from_numpy(np.stack(draws)).to(value.device)  # (m, size)
+            size = exact.square().mean(1, keepdim=True).sqrt()  # (m, 1)
+            # round the scale to float32, so that the order of summation does not change it
+            exact = exact + self.sigma * size.float().double() * noise
+            noisy[name] = exact.to(value.dtype).view(value.shape)
+        return Release(noisy)
 
 
 @final

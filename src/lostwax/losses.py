@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -37,18 +37,49 @@ def differences(outputs: Tensor, y: Tensor) -> Tensor:
     return outputs - (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)
 
 
-def closest_label(residual_of: Callable[[Tensor, Tensor], Tensor], outputs: Tensor, residual: Tensor) -> Tensor:
-    """The class with the closest residual; of two classes, the second pulls its output up."""
-    if outputs.shape[-1] == 1:
-        return (residual[..., 0] < 0).long()
-    labels = torch.arange(outputs.shape[-1], device=outputs.device)
-    residuals = torch.stack([residual_of(outputs, label.expand(outputs.shape[:-1])) for label in labels], -1)
-    return (residuals - residual.unsqueeze(-1)).square().sum(-2).argmin(-1)
-
-
 def one_or_all(y: Tensor) -> Tensor:
     """Targets without their last axis if there is one per record."""
     return y[..., 0] if y.shape[-1] == 1 else y
+
+
+class _OfTargets:
+    """A loss with one target per output."""
+
+    _facts: ClassVar[LossFacts] = LossFacts()
+
+    def facts(self, outputs: int) -> LossFacts:
+        return self._facts
+
+
+class _OneVsRest:
+    """A loss with two classes of one output, or one output per class; t = 1 for the record's class, else 0."""
+
+    _attained: ClassVar[bool] = False
+
+    def facts(self, outputs: int) -> LossFacts:
+        return LossFacts(classes=max(outputs, 2), attained=self._attained)
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """The residual is negative in the record's class."""
+        return (residual[..., 0] < 0).long() if outputs.shape[-1] == 1 else residual.argmin(-1)
+
+
+class _Margin(_OneVsRest, ABC):
+    """A loss that is zero beyond a margin: a record may be beyond the margin of its own class only."""
+
+    _attained = True
+
+    @abstractmethod
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """d loss / d outputs."""
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """The class with the closest residual; of two classes, the second pulls its output up."""
+        if outputs.shape[-1] == 1:
+            return (residual[..., 0] < 0).long()
+        labels = torch.arange(outputs.shape[-1], device=outputs.device)
+        residuals = torch.stack([self.residual(outputs, label.expand(outputs.shape[:-1])) for label in labels], -1)
+        return (residuals - residual.unsqueeze(-1)).square().sum(-2).argmin(-1)
 
 
 @dataclass(frozen=True)
@@ -74,7 +105,7 @@ class CrossEntropy:
 
 
 @dataclass(frozen=True)
-class BinaryCrossEntropy:
+class BinaryCrossEntropy(_OneVsRest):
     """a t log(1 + exp(-out)) + (1 - t) log(1 + exp(out)), with t in {0, 1} and a the `positive_weight`.
 
     With one output, t is the label; with c outputs, t is one-hot: c one-vs-rest problems.
@@ -95,21 +126,15 @@ class BinaryCrossEntropy:
         t = indicators(y, outputs)
         return (1 - t) * outputs.sigmoid() - self.positive_weight * t * (-outputs).sigmoid()  # (..., n, c)
 
-    def facts(self, outputs: int) -> LossFacts:
-        """Two classes of one output, or one output per class."""
-        return LossFacts(classes=max(outputs, 2), attained=False)
-
-    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
-        """The residual is negative where t = 1."""
-        return (residual[..., 0] < 0).long() if outputs.shape[-1] == 1 else residual.argmin(-1)
-
 
 @dataclass(frozen=True)
-class MultiLabel:
+class MultiLabel(_OfTargets):
     """log(1 + exp(out)) - t out, summed over outputs; t in [0, 1], one target per output: several labels per record.
 
     torch's BCEWithLogitsLoss is its mean over records, divided by the number of outputs.
     """
+
+    _facts = LossFacts(attained=False)
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each record."""
@@ -118,10 +143,6 @@ class MultiLabel:
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """p - t."""
         return outputs.sigmoid() - self._targets(outputs, y)  # (..., n, c)
-
-    def facts(self, outputs: int) -> LossFacts:
-        """One target per output."""
-        return LossFacts(attained=False)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """t = p - residual."""
@@ -132,8 +153,10 @@ class MultiLabel:
 
 
 @dataclass(frozen=True)
-class SquaredError:
+class SquaredError(_OfTargets):
     """|out - y|^2 / 2, summed over outputs (torch's MSELoss is twice its mean over records and outputs)."""
+
+    _facts = LossFacts(quadratic=True)
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each record."""
@@ -143,17 +166,13 @@ class SquaredError:
         """out - y."""
         return differences(outputs, y)  # (..., n, c)
 
-    def facts(self, outputs: int) -> LossFacts:
-        """One target per output."""
-        return LossFacts(quadratic=True)
-
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """y = out - residual."""
         return one_or_all(outputs - residual)
 
 
 @dataclass(frozen=True)
-class Huber:
+class Huber(_OfTargets):
     """d^2 / 2 for |d| = |out - y| up to the threshold t, t |d| - t^2 / 2 beyond it, summed over outputs.
 
     scikit-learn's HuberRegressor has twice this over its scale_, with t = epsilon scale_.
@@ -174,17 +193,13 @@ class Huber:
         """out - y, clipped at the threshold."""
         return differences(outputs, y).clamp(-self.threshold, self.threshold)  # (..., n, c)
 
-    def facts(self, outputs: int) -> LossFacts:
-        """One target per output."""
-        return LossFacts()
-
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """y = out - residual; of an outlier only that y is at least as far away."""
         return one_or_all(outputs - residual)
 
 
 @dataclass(frozen=True)
-class SquaredEpsilonInsensitive:
+class SquaredEpsilonInsensitive(_OfTargets):
     """max(0, |out - y| - epsilon)^2, summed over outputs: as LinearSVR."""
 
     epsilon: float
@@ -201,18 +216,16 @@ class SquaredEpsilonInsensitive:
         difference = differences(outputs, y)
         return 2 * (difference - difference.clamp(-self.epsilon, self.epsilon))  # (..., n, c)
 
-    def facts(self, outputs: int) -> LossFacts:
-        """One target per output."""
-        return LossFacts()
-
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """y = out - residual / 2, further away by epsilon."""
         return one_or_all(outputs - residual / 2 - self.epsilon * residual.sign())
 
 
 @dataclass(frozen=True)
-class SquaredSignError:
+class SquaredSignError(_OneVsRest):
     """(out - s)^2 / 2 with s = +1 for the record's class, else -1, summed over outputs: as RidgeClassifier."""
+
+    _attained = True
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each record."""
@@ -222,10 +235,6 @@ class SquaredSignError:
         """out - s."""
         return outputs - signs(y, outputs)  # (..., n, c)
 
-    def facts(self, outputs: int) -> LossFacts:
-        """Two classes of one output, or one output per class."""
-        return LossFacts(classes=max(outputs, 2))
-
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """s = out - residual is largest in the record's class."""
         s = outputs - residual
@@ -233,7 +242,7 @@ class SquaredSignError:
 
 
 @dataclass(frozen=True)
-class ModifiedHuber:
+class ModifiedHuber(_Margin):
     """max(0, 1 - z)^2 with z = s out, linear (-4 z) below z = -1, summed over outputs; s = +1 or -1 by class."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -247,17 +256,9 @@ class ModifiedHuber:
         s = signs(y, outputs)
         return -2 * s * (1 - s * outputs).clamp(0, 2)  # (..., n, c)
 
-    def facts(self, outputs: int) -> LossFacts:
-        """Two classes of one output, or one output per class."""
-        return LossFacts(classes=max(outputs, 2))
-
-    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
-        """The label with the closest residual."""
-        return closest_label(self.residual, outputs, residual)
-
 
 @dataclass(frozen=True)
-class SquaredHinge:
+class SquaredHinge(_Margin):
     """max(0, 1 - s out)^2 with s = +1 for the record's class, else -1, summed over outputs: as LinearSVC."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -268,20 +269,12 @@ class SquaredHinge:
         """-2 s max(0, 1 - s out): zero for a record beyond the margin."""
         return -2 * signs(y, outputs) * self._slack(outputs, y)  # (..., n, c)
 
-    def facts(self, outputs: int) -> LossFacts:
-        """Two classes of one output, or one output per class."""
-        return LossFacts(classes=max(outputs, 2))
-
-    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
-        """The label with the closest residual: a record may be beyond the margin of its own class only."""
-        return closest_label(self.residual, outputs, residual)
-
     def _slack(self, outputs: Tensor, y: Tensor) -> Tensor:
         return (1 - signs(y, outputs) * outputs).clamp_min(0)
 
 
 @dataclass(frozen=True)
-class ProbitLoss:
+class ProbitLoss(_OneVsRest):
     """-log Phi(s out) with s = +1 for the second class, else -1; Phi is the normal distribution function."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -296,23 +289,16 @@ class ProbitLoss:
         ratio: Tensor = (log_density - torch.special.log_ndtr(s * outputs)).exp()
         return -s * ratio  # (..., n, c)
 
-    def facts(self, outputs: int) -> LossFacts:
-        """Two classes of one output, or one output per class."""
-        return LossFacts(classes=max(outputs, 2), attained=False)
-
-    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
-        """The residual is negative in the record's class."""
-        return (residual[..., 0] < 0).long() if outputs.shape[-1] == 1 else residual.argmin(-1)
-
 
 @dataclass(frozen=True)
-class Tweedie:
+class Tweedie(_OfTargets):
     """Half the Tweedie deviance with variance mu^power, up to terms of y alone.
 
     Poisson, Gamma and inverse Gaussian are powers 1, 2 and 3. The log link is canonical only for power 1 (the case of
     Theorem 1 of Balle et al. 2022); in general d loss / d out = (mu - y) mu'(out) / mu^power.
     """
 
+    _facts = LossFacts(up_to_constant=True)
     power: float
     link: Literal["log", "identity", "inverse"] = "log"
 
@@ -332,10 +318,6 @@ class Tweedie:
         """(mu - y) h(mu), h = mu'(out) / mu^power: mu' is mu under the log link, 1 or -mu^2 under the others."""
         mu = self._mean(outputs)
         return (mu - y.unsqueeze(-1)) * self._slope(mu)  # (..., n, 1)
-
-    def facts(self, outputs: int) -> LossFacts:
-        """One target per output."""
-        return LossFacts(up_to_constant=True)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """y = mu - residual / h(mu)."""

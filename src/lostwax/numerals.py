@@ -1,8 +1,9 @@
-"""Numbers formatted for reading."""
+"""Numbers and tables formatted for reading."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 SIGN = "\N{NO-BREAK SPACE}%"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -60,3 +61,9 @@ def interval(low: float, high: float) -> str:
 def count(value: int) -> str:
     """1,797."""
     return f"{value:,}"
+
+
+def side_by_side(rows: Sequence[Sequence[str]], widths: Sequence[int] = ()) -> list[str]:
+    """The lines of a table: its cells in columns of these widths, or as wide as they need."""
+    widths = widths or [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -126,14 +126,14 @@ class Policy:
 
     def breaches(self, audit: Audit) -> Breaches:
         """Every broken limit, with the line of the audit furthest from it; empty if the audit passes."""
-        found = []
+        broken = []
         for name, allowed in self._limits():
             judged = [self._judge(name, allowed, line, audit, finding) for line, finding in _lines(audit, name)]
             if breaches := [breach for breach in judged if breach is not None]:
-                found.append(max(breaches, key=Breach.distance))
-        if not found and (why := self._why_undecided(audit)) is not None:
-            found.append(Breach(*next(self._limits()), None, f"this audit cannot decide it. {why}"))
-        return Breaches(found)
+                broken.append(max(breaches, key=Breach.distance))
+        if not broken and (why := self._why_undecided(audit)) is not None:
+            broken.append(Breach(*next(self._limits()), None, f"this audit cannot decide it. {why}"))
+        return Breaches(broken)
 
     def _why_undecided(self, audit: Audit) -> str | None:
         """Why an audit that breaks no limit does not pass; None if it does."""
@@ -165,10 +165,10 @@ class Policy:
         except UndecidedError as reason:
             return Breach(name, allowed, None, f"{line}this audit cannot decide it. {reason}")
         if isinstance(worst, str) or isinstance(allowed, str):
-            kept = Grade(str(worst)).severity <= Grade(str(allowed)).severity
+            passes = Grade(str(worst)).severity <= Grade(str(allowed)).severity
         else:
-            kept = worst >= allowed if name.startswith("min_") else worst <= allowed
-        return None if kept else Breach(name, allowed, worst, f"{line}{words}")
+            passes = worst >= allowed if name.startswith("min_") else worst <= allowed
+        return None if passes else Breach(name, allowed, worst, f"{line}{words}")
 
     def _limits(self) -> Iterator[tuple[str, float | str]]:
         for name in names():
@@ -202,13 +202,13 @@ def _check_independent(audit: Audit) -> None:
 
 
 def _grade(policy: Policy, audit: Audit, _: Finding) -> Measured:
-    found = audit.conclusion
-    if found.grade is Grade.RECOGNISABLE and audit.chance is None:  # the audit's threshold may be smaller
+    conclusion = audit.conclusion
+    if conclusion.grade is Grade.RECOGNISABLE and audit.chance is None:  # the audit's threshold may be smaller
         within = max(int((line.errors[audit.criterion] <= policy.threshold).sum()) for line in audit.findings)
         if within:
-            words = f"the grade is {found.grade}, and {within} records are rebuilt to within {policy.threshold:g}."
+            words = f"the grade is {conclusion.grade}, and {within} records are rebuilt to within {policy.threshold:g}."
             return Measured(str(Grade.EXACT), words)
-    return Measured(str(found.grade), f"the grade is {found.grade}. {found.headline}")
+    return Measured(str(conclusion.grade), f"the grade is {conclusion.grade}. {conclusion.headline}")
 
 
 def _rebuilt_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
@@ -276,10 +276,10 @@ def _tpr(fpr: float) -> Callable[[Policy, Audit, Finding], Measured]:
             )
         errors = finding.errors[audit.metric]
         try:
-            found = [true_positives(errors, scores, null=null, fpr=fpr) for null, scores in finding.null_errors.items()]
+            rates = [true_positives(errors, scores, null=null, fpr=fpr) for null, scores in finding.null_errors.items()]
         except ValueError as error:
             raise UndecidedError(str(error)) from None
-        worst = max(found, key=lambda one: one.high)
+        worst = max(rates, key=lambda rate: rate.high)
         return Measured(worst.high, f"{worst}; the gate uses the upper end.")
 
     return measure

@@ -7,8 +7,9 @@ import pytest
 import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
-from lostwax.adapters.catboost import Model, half_way_in_float32, is_catboost, model_of, read
+from lostwax.adapters.catboost import CatBoostModel, half_way_in_float32, model_of
 from lostwax.adapters.model_files import load_model
+from lostwax.adapters.sklearn.boosting import is_boosted
 from lostwax.attacks.trees import TreeConstraints
 from lostwax.games import Fitted, Records
 
@@ -28,7 +29,7 @@ def constrained(model, x, y, weight=None):
     weight = np.ones(len(x)) if weight is None else weight
     x = np.asarray(x, dtype=np.float64)
     read_model = model_of(model)
-    found = read(read_model, x, y.astype(np.float64), weight)
+    found = read_model.read(x, y.astype(np.float64), weight)
     numbers = torch.from_numpy(y if not read_model.classifies else y.astype(np.int64))
     fitted = Fitted(
         "CatBoost", Records(torch.from_numpy(x), numbers), torch.from_numpy(weight), None, forest=found.forest
@@ -58,7 +59,7 @@ def table(rows=300, missing=0.0):
 def test_diabetes():
     x, y = load_diabetes(return_X_y=True)
     model = regressor(iterations=100).fit(x, y)
-    assert is_catboost(model)
+    assert is_boosted(model)
     forest, bounds, labels = constrained(model, x, y)
     assert len(forest.cuts) == 10
     assert near(bounds, x).mean() > 0.15
@@ -148,7 +149,7 @@ def test_many_classes():
 def test_files(tmp_path):
     x, y = table()
     model = regressor().fit(x, y)
-    expected = read(model_of(model), x, y, np.ones(300)).forest
+    expected = model_of(model).read(x, y, np.ones(300)).forest
     for name, kind in (("model.json", "json"), ("model.cbm", "cbm")):
         model.save_model(str(tmp_path / name), format=kind)
         found = load_model(tmp_path / name).read(x, y, np.ones(300)).forest
@@ -159,7 +160,7 @@ def test_files(tmp_path):
         load_model(tmp_path / "flipped.json")
     (tmp_path / "other.json").write_text(json.dumps({"learner": {}}))
     with pytest.raises(ValueError, match=r"other\.json is not a model of CatBoost"):
-        Model.of((tmp_path / "other.json").read_bytes(), "other.json")
+        CatBoostModel.of((tmp_path / "other.json").read_bytes(), "other.json")
 
 
 @pytest.mark.parametrize(
@@ -186,12 +187,12 @@ def test_refusals():
     ones = np.ones(300)
     model = model_of(regressor().fit(x, y))
     with pytest.raises(ValueError, match="was not fitted on this data"):
-        read(model, x[::-1] * 1.1, y, ones)
+        model.read(x[::-1] * 1.1, y, ones)
     with pytest.raises(ValueError, match="at least 4 columns, the table has 2"):
-        read(model, x[:, :2], y, ones)
+        model.read(x[:, :2], y, ones)
     classes = (y > 9).astype(float)
     with pytest.raises(ValueError, match="class weights was not read"):
-        read(model_of(classifier(class_weights=[1, 3]).fit(x, classes)), x, classes, ones)
+        model_of(classifier(class_weights=[1, 3]).fit(x, classes)).read(x, classes, ones)
     towns = np.c_[x[:, :1].astype(object), np.array(["Bath", "Ely"])[(x[:, 1] > 4).astype(int)]]
     with pytest.raises(ValueError, match="it has categorical features"):
         model_of(regressor(cat_features=[1]).fit(towns, y))

@@ -10,7 +10,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.access import Weights
 from lostwax.games import Guess, Hints, Knowledge, Records
-from lostwax.games.running import objection_to, refusal
+from lostwax.games.protocols import objection_to, refusal
 from lostwax.metrics import MSE, PSNR
 
 

@@ -7,7 +7,7 @@ import lostwax as lw
 from lostwax.access import Weights
 from lostwax.attacks import membership as refit
 from lostwax.games import Hints, Knowledge, Records, Release
-from lostwax.games.running import refusal
+from lostwax.games.protocols import refusal
 from lostwax.shadows import Local
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(60, 20, 24, seed=0)

@@ -11,9 +11,9 @@ import lostwax as lw
 from lostwax.access import Layers, Weights
 from lostwax.audits import choice, released
 from lostwax.audits.ceiling import check_membership_under, privacy_of
-from lostwax.audits.first_screen import facts
 from lostwax.audits.membership import MembershipFinding, _compared, was_in_it
 from lostwax.audits.released import _was_in_it
+from lostwax.audits.text import facts
 from lostwax.clock import Clock, TimeUp
 from lostwax.games import Knowledge, Records, Release
 from lostwax.grades import Grade

@@ -26,7 +26,7 @@ from lostwax.audits.play import filled, judged
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Guess, Records
 from lostwax.grades import Grade
-from lostwax.reports.at_risk import most_at_risk
+from lostwax.reports.gallery import most_at_risk
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 POLICIES = [

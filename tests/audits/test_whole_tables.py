@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
-from lostwax.attacks.whole_table import survivors
+from lostwax.attacks.whole_table import places
 from lostwax.audits import whole_tables
 from lostwax.audits.whole_tables import Public
 from lostwax.games import Kept
@@ -142,7 +142,7 @@ def test_numbers_lie_in_intervals(scale):
 
 
 def test_a_search_that_is_too_large_leaves_the_question_open(monkeypatch):
-    monkeypatch.setattr(survivors, "MOST_BOXES", 10)
+    monkeypatch.setattr(places, "MAX_BOXES", 10)
     audit = audited(RandomForestClassifier(10, bootstrap=False, random_state=0))
     assert audit.grade is Grade.UNDECIDED
     assert "leave more than 10 places for a row" in audit.unanswered[0]

@@ -19,7 +19,7 @@ from lostwax.attacks import (
     Refit,
 )
 from lostwax.games import Records, Weak
-from lostwax.games.running import refusal
+from lostwax.games.protocols import refusal
 from lostwax.shadows import Game, Local, Store
 
 POOL = Records(torch.arange(48.0).reshape(24, 2), torch.arange(24) % 3)  # eight of each of three classes

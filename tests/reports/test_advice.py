@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeRegressor
 import lostwax as lw
 from lostwax.games import Adversary, Sees
 from lostwax.reports.advice import answer, attacker, remedies
-from lostwax.reports.glossary import WORDS, used
+from lostwax.reports.html import WORDS, used
 
 
 def test_an_insider_with_the_model_file(audit_of):

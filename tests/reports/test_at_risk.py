@@ -5,16 +5,16 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 import lostwax as lw
-from lostwax.reports.at_risk import MOST, _listed, most_at_risk
+from lostwax.reports.gallery import MOST_RISKY, _listed, most_at_risk
 from lostwax.reports.html import render
 
 
 def test_rows_have_their_numbers_and_the_closest_come_first(audit_of):
     audit = audit_of("of_a_table")
     found = most_at_risk(audit, records=True)
-    assert len(found) == MOST
+    assert len(found) == MOST_RISKY
     assert {one.row for one in found} <= set(audit.games.tolist())
-    assert [one.error for one in found] == sorted(audit.findings[0].errors[audit.metric])[:MOST]
+    assert [one.error for one in found] == sorted(audit.findings[0].errors[audit.metric])[:MOST_RISKY]
     assert all(one.rebuilt and one.columns == "all 10" and one.error < one.without for one in found)
 
 

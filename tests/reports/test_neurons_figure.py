@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from lostwax.access import Neuron
-from lostwax.reports.charts import as_svg
-from lostwax.reports.neurons_figure import cells, draw_neurons
+from lostwax.reports.charts import as_svg, cells, draw_neurons
 from reports.conftest import held
 
 

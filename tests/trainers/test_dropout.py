@@ -11,7 +11,7 @@ import lostwax as lw
 from lostwax.access import Logits
 from lostwax.games import Cohort, Knowledge
 from lostwax.seeds import key
-from lostwax.trainers.stacked import Masks, Thinning, drops
+from lostwax.trainers.stacked import Architecture, Masks, Thinning, drops
 from trainers.game import EXACT, cohort
 from trainers.reference import batches, optimiser
 
@@ -86,8 +86,7 @@ def test_a_model_depends_on_its_number_alone(kind):
 
 
 def test_the_law_is_dropout_s():
-    module = nn.Sequential(Thinning(0.3))
-    masks = Masks.of(module, lambda: module(torch.ones(2, 7)), 2)
+    masks = Masks.of(Architecture(nn.Sequential(Thinning(0.3)), {}), torch.ones(2, 7))
     (mask,) = masks.drawn(torch.arange(400), 50, torch.ones(1), seed=0, step=1).values()  # (400, 50, 7)
     assert set(mask.unique().tolist()) == {0.0, torch.tensor(1 / 0.7).item()}
     share, deviation = float((mask > 0).double().mean()), (0.3 * 0.7 / mask.numel()) ** 0.5

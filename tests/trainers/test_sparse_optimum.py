@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from lostwax.games import Records, Stationary
 from lostwax.losses import CrossEntropy, SquaredError
-from lostwax.trainers.sparse_optimum import sparse_optimum
+from lostwax.trainers.minimum import sparse_optimum
 
 
 def problem(weight, loss, ridge, l1, **more):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from os import PathLike
@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from lostwax import files
 from lostwax.adapters import catboost, lightgbm, xgboost
 from lostwax.adapters.sklearn import inputs
-from lostwax.adapters.sklearn.boosting import SavedBooster
 from lostwax.adapters.sklearn.pipelines import to_cells
 from lostwax.adapters.sklearn.scan import scan
+from lostwax.adapters.trees import BoostedModel
 from lostwax.games import Columns, Fitted, Part, Records, ReleasedTable
 
 SKOPS, ONNX = ".skops", ".onnx"
@@ -155,22 +155,17 @@ def _from_skops(source: Path) -> Any:
     )
 
 
-def _from_json(source: Path) -> SavedBooster:
-    """What `save_model` of XGBoost or CatBoost wrote."""
-    return _from_text(source.read_bytes(), source.name)
+def _from_text(text: bytes, name: str) -> BoostedModel:
+    """What `save_model` of XGBoost or CatBoost wrote as JSON."""
+    reader = catboost.CatBoostModel if b'"features_info"' in text else xgboost.XGBoostModel
+    return reader.of(text, name)
 
 
-def _from_binary(source: Path) -> SavedBooster:
+def _from_binary(source: Path) -> BoostedModel:
     """What `save_model` wrote in a form that only the library itself can open."""
     library, package, convert = AS_JSON[source.suffix.lower()]
     _package(package, "load_model", "'lostwax[boosting]'")
     return _from_text(_opened_apart(source, library, package, convert), source.name)
-
-
-def _from_text(text: bytes, name: str) -> SavedBooster:
-    if b'"features_info"' in text:
-        return SavedBooster.of_catboost(catboost.Model.of(text, name))
-    return SavedBooster.of_xgboost(xgboost.XGBoostModel.of(text, name))
 
 
 def _opened_apart(source: Path, library: str, package: str, convert: str) -> bytes:
@@ -208,16 +203,14 @@ def _opened_apart(source: Path, library: str, package: str, convert: str) -> byt
     )
 
 
-def _from_lightgbm(source: Path) -> SavedBooster:
+def _from_lightgbm(source: Path) -> BoostedModel:
     """What `save_model` of LightGBM wrote."""
-    return SavedBooster.of_lightgbm(
-        lightgbm.LightGBMModel.of(source.read_text(encoding="utf-8", errors="replace"), source.name)
-    )
+    return lightgbm.LightGBMModel.of(source.read_text(encoding="utf-8", errors="replace"), source.name)
 
 
-READERS = {
+READERS: dict[str, Callable[[Path], Any]] = {
     SKOPS: _from_skops,
-    JSON: _from_json,
+    JSON: lambda source: _from_text(source.read_bytes(), source.name),
     XGBOOST: _from_binary,
     LIGHTGBM: _from_lightgbm,
     CATBOOST: _from_binary,

@@ -11,7 +11,7 @@ from torch import Tensor
 from lostwax.access import answers
 from lostwax.fields import at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Loss, Reconstructor, Records, Release
-from lostwax.games.running import accepted
+from lostwax.games.protocols import accepted
 from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
 from lostwax.learning.costs import DOUBLE, Cost, Rate
 from lostwax.losses import CrossEntropy, MultiLabel, SquaredError

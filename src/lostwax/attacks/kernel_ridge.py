@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lostwax.fields import at_least, between, check_fields
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
-from lostwax.games.running import accepted
+from lostwax.games.protocols import accepted
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes, largest_class
 from lostwax.learning.decoders import Span

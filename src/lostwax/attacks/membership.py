@@ -12,8 +12,8 @@ from torch import Tensor
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Attack, AttackFacts, Guess, Hints, Knowledge, Metric, Noted, Reconstructor, Records, Release
 from lostwax.games.facts import attack_facts, notes_of
-from lostwax.games.informed import InOrder
-from lostwax.games.running import accepted, objection_to
+from lostwax.games.protocols import accepted, objection_to
+from lostwax.games.threats import InOrder
 from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
 from lostwax.learning.costs import DOUBLE, Cost, Rate, predicted
 from lostwax.metrics import MSE

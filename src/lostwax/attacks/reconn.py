@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
-from lostwax.games.running import accepted
+from lostwax.games.protocols import accepted
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowReading, Span

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.kernel_ridge import KernelRidge
-from lostwax.attacks.newton.least_squares import Dense, Linearised, Point, Rule, Search
+from lostwax.attacks.least_squares import Dense, GameSearch, Linearised, Point, Rule
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Attack, AttackFacts, Cohort, Guess, Hints, Knowledge, Noted, Reconstructor, Records, Release
 from lostwax.games.facts import notes_of
-from lostwax.games.running import accepted, objection_to
+from lostwax.games.protocols import accepted, objection_to
 from lostwax.learning.coordinates import Coordinates, as_records, flat
 from lostwax.learning.costs import Cost, Rate, predicted
 from lostwax.progress import counted
@@ -125,7 +125,7 @@ class _Solver(NamedTuple):
         )
 
 
-class _Search(Search[Linearised | None]):
+class _Search(GameSearch[Linearised | None]):
     """One game's search."""
 
     @property

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from lostwax import files
 from lostwax.audits.cells import CellsKept, TargetRead
 from lostwax.audits.conclusion import Conclusion, conclude
-from lostwax.audits.first_screen import as_card
 from lostwax.audits.luck import Luck
 from lostwax.audits.membership import MembershipFinding
 from lostwax.audits.neurons import NeuronShares
-from lostwax.audits.saved import from_plain, read_plain
+from lostwax.audits.saved import as_json, from_plain, read_plain
 from lostwax.audits.tabled import as_csv, as_latex, games_frame, kept, line_rows
-from lostwax.audits.text import as_json, as_table
+from lostwax.audits.text import as_card, as_table
 from lostwax.games import Adversary, Guess, Note, Records
 from lostwax.games.facts import NOT_STATED
 from lostwax.grades import Grade
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from lostwax.audits.ceiling import Privacy
     from lostwax.audits.tabled import Frame
     from lostwax.bounds import Ceiling
-    from lostwax.reports.plots import Plots
+    from lostwax.reports.figures import Plots
 
 
 class Verdict(StrEnum):
@@ -157,8 +156,8 @@ class Audit:
 
     def had_anyway(self) -> NDArray[np.bool_]:
         """(games,) is the record rebuilt without the model, by one of the baselines?"""
-        found = [errors[self.criterion] <= self.threshold for errors in self.baselines.values()]
-        return np.asarray(np.logical_or.reduce(found))
+        within = [errors[self.criterion] <= self.threshold for errors in self.baselines.values()]
+        return np.asarray(np.logical_or.reduce(within))
 
     def beats_baselines(self, finding: Finding) -> NDArray[np.bool_]:
         """(games,) is the guess nearer than every record the adversary had anyway, and than a blind guess?
@@ -219,10 +218,10 @@ class Audit:
         """The headline errors that chance alone gives."""
         scores = self.findings[0].null_errors.get(null)
         if scores is None:
-            held = ", ".join(f"Null.{kind.name}" for kind in self.findings[0].null_errors) or "none"
+            nulls = ", ".join(f"Null.{kind.name}" for kind in self.findings[0].null_errors) or "none"
             raise ValueError(
                 f"Audit.{asked}: this audit of {self.kind} holds no scores of Null.{null.name} ({null}); it holds "
-                f"{held}. Audits of a way of training, with two different secrets or more, hold Null.OTHER_SECRETS, "
+                f"{nulls}. Audits of a way of training, with two different secrets or more, hold Null.OTHER_SECRETS, "
                 "and those of a weak adversary Null.GAUSSIAN_WEIGHTS too."
             )
         return scores
@@ -275,8 +274,8 @@ class Audit:
 
         Games with equal errors count for neither. `audit.closer("Newton", "RecoNN")`.
         """
-        one, other = (self.finding(name).errors[self.metric] for name in (first, second))
-        wins = np.where(one < other, 0.0, 1.0)
+        ours, theirs = (self.finding(name).errors[self.metric] for name in (first, second))
+        wins = np.where(ours < theirs, 0.0, 1.0)
         return success_rate(wins, 0.5, confidence=confidence, victims=self.victims, spread=self.split_spread)
 
     def to_frame(self) -> Frame:
@@ -297,7 +296,7 @@ class Audit:
     @property
     def plot(self) -> Plots:
         """Matplotlib figures: `audit.plot()`, `audit.plot.errors()`, `.roc()`, `.pairs()`, `.ceiling()`."""
-        from lostwax.reports.plots import Plots
+        from lostwax.reports.figures import Plots
 
         return Plots(self)
 

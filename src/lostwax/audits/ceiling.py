@@ -105,10 +105,10 @@ def _over_any(mechanism: Mechanism, kappa: float, k: int) -> Ceiling:
     with the group has gamma of k records at k kappa. Or one is: the guess is right about it with gamma(kappa) at most,
     and about one of k with k times that, by the union bound.
     """
-    one, log_kappa = bound(**mechanism, baseline=kappa), math.log(k * kappa)
-    log_upper = min(0.0, math.log(k) + one.log_upper + 1e-14)  # rounded up
-    method = f"{one.method}, summed over {k} secrets"
-    by_one = Ceiling(log_kappa, log_upper, log_kappa, method, assumptions=one.assumptions)
+    single, log_kappa = bound(**mechanism, baseline=kappa), math.log(k * kappa)
+    log_upper = min(0.0, math.log(k) + single.log_upper + 1e-14)  # rounded up
+    method = f"{single.method}, summed over {k} secrets"
+    by_one = Ceiling(log_kappa, log_upper, log_kappa, method, assumptions=single.assumptions)
     if k > MOST_RECORDS:
         return by_one
     group = bound(**mechanism, baseline=k * kappa, goal=Together(k))

@@ -22,21 +22,21 @@ from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import Attack, Knowledge
 from lostwax.games.facts import attack_facts, attack_name
 from lostwax.games.judges import judge_of
-from lostwax.games.running import refusal
+from lostwax.games.protocols import refusal
 from lostwax.inits import trainable
 from lostwax.learning.costs import Cost, Rate, predicted
 from lostwax.shadows.game import covariance_models
 
 SYSTEM = Path("/proc/meminfo")
 GROUP = Path("/sys/fs/cgroup")
-LIMITS = (  # of a container: limit, usage and details, in the two versions of control groups
+CONTROL_GROUPS = (  # of a container: limit, usage and details, in the two versions of control groups
     ("memory.max", "memory.current", "memory.stat"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
 )
 DOUBT = 6  # a prediction may be off by this factor: a machine with other work is slow at times
 PROBING = 0.05  # of the time, for measuring the rate again after the first try
-KEPT = 0.2  # of the time left, for attacks that wait and need little
-Made = TypeVar("Made")
+RESERVE = 0.2  # of the time left, for attacks that wait and need little
+Victims = TypeVar("Victims")
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +51,13 @@ class Tried(NamedTuple):
 
 def all_attacks(knowledge: Knowledge) -> tuple[Attack, ...]:
     """Every attack of the room that needs no argument, with its default settings."""
+
+    def needs_no_argument(kind: Any) -> bool:
+        attack = is_dataclass(kind) and isinstance(kind, Attack)
+        return attack and not any(field.default is field.default_factory is MISSING for field in fields(kind))
+
     kinds = [getattr(attacks, name) for name in attacks.__all__]
-    found: list[Attack] = [kind() for kind in kinds if hasattr(kind, "prepare") and _needs_no_argument(kind)]
-    return tuple(answering(attack, knowledge) for attack in found)
+    return tuple(answering(kind(), knowledge) for kind in kinds if needs_no_argument(kind))
 
 
 def answering(attack: Attack, knowledge: Knowledge) -> Attack:
@@ -66,8 +70,8 @@ def answering(attack: Attack, knowledge: Knowledge) -> Attack:
 
 
 def before_attacks(
-    make: Callable[[], Made], knowledge: Knowledge, *, games: int, clock: Clock
-) -> tuple[Made, Rate | None]:
+    make: Callable[[], Victims], knowledge: Knowledge, *, games: int, clock: Clock
+) -> tuple[Victims, Rate | None]:
     """What all attacks run against (the victims, and models for the null), and how fast models are trained.
 
     A limit that is too short for the victims is an error. Without a limit nothing is measured.
@@ -77,7 +81,7 @@ def before_attacks(
         return make(), None
     limit, rate = clock.left, None
 
-    def work() -> Made:
+    def work() -> Victims:
         nonlocal rate
         rate = Rate.begun(knowledge)
         if rate is None or not too_slow(rate):
@@ -123,23 +127,23 @@ def try_all(
     unanswered: list[str] = []
     while waiting:
         left = clock.left
-        attack = next((one for one in waiting if _fits(one, costs[id(one)].seconds, left)), waiting[0])
+        attack = next((entrant for entrant in waiting if _fits(entrant, costs[id(entrant)].seconds, left)), waiting[0])
         waiting.remove(attack)
         cost, changed = costs[id(attack)], changes[id(attack)]
         if (excess := _excess(attack, cost, left, knowledge.prior.x.device, changed)) is not None:
             unanswered.append(f"{attack_name(attack)} {excess}.")
             continue
         log.info("%s runs ...", attack_name(attack))
-        kept = _kept(cost.seconds, [costs[id(one)].seconds for one in waiting], left)
-        start, whole, attack = time.monotonic(), attack, _shortened(attack, left - kept)
+        reserve = _reserve(cost.seconds, [costs[id(other)].seconds for other in waiting], left)
+        start, asked_for, attack = time.monotonic(), attack, _shortened(attack, left - reserve)
         try:
-            line = clock.run(partial(play, attack), early=kept)
+            line = clock.run(partial(play, attack), early=reserve)
         except TimeUp as stop:
             spent = in_words(time.monotonic() - start)
             unanswered.append(f"{attack_name(attack)} was stopped: it was not done after {spent}.")
             if stop.still_running:  # beside it nothing can be timed, nor be sure of its random numbers
                 running = attack_name(attack)
-                unanswered += [f"{attack_name(one)} was not begun: {running} still runs." for one in waiting]
+                unanswered += [f"{attack_name(other)} was not begun: {running} still runs." for other in waiting]
                 break
         except ValueError as error:  # it found out late that it does not apply
             unanswered.append(f"{attack_name(attack)} failed: {error}")
@@ -150,7 +154,7 @@ def try_all(
         else:
             lines.append(line)
             log.info("%s is done, after %s.", attack_name(attack), in_words(time.monotonic() - start))
-            unanswered += _cut_short(whole, attack, time.monotonic() - start)
+            unanswered += _cut_short(asked_for, attack, time.monotonic() - start)
             if changed:
                 said = f"ran with {changed}, because there was no time for its full form, which might find more"
                 unanswered.append(f"{attack_name(attack)} {said}.")
@@ -205,17 +209,17 @@ def _changes(form: Attack, attack: Attack) -> str:
     return ", ".join(f"{name}={getattr(form, name)!r}" for name in names)
 
 
-def _kept(seconds: float, waiting: Sequence[float], left: float) -> float:
+def _reserve(seconds: float, waiting: Sequence[float], left: float) -> float:
     """Seconds of the time left that an attack must leave to the cheapest of those that wait, all by their costs.
 
     At most a share, and nothing that it needs itself; up to there DOUBT times what the others need.
     """
     cheap = 0.0
     for cost in sorted(waiting):
-        if cheap + cost > KEPT * left:
+        if cheap + cost > RESERVE * left:
             break
         cheap += cost
-    return min(DOUBT * cheap, KEPT * left, max(left - seconds, 0.0)) if cheap else 0.0
+    return min(DOUBT * cheap, RESERVE * left, max(left - seconds, 0.0)) if cheap else 0.0
 
 
 def _fits(attack: Attack, seconds: float, left: float) -> bool:
@@ -231,11 +235,11 @@ def _shortened(attack: Attack, seconds: float) -> Attack:
 
 def _cut_short(asked: Attack, played: Attack, seconds: float) -> list[str]:
     """A sentence if the attack goes by the clock and was given less time than it asks for, and took all of it."""
-    given, wanted = attack_facts(played).minutes, attack_facts(asked).minutes
-    if given is None or given == wanted or seconds < 60 * given:
+    minutes = attack_facts(played).minutes
+    if minutes is None or minutes == attack_facts(asked).minutes or seconds < 60 * minutes:
         return []
-    said = f"it learned for {given:.2g} minutes only, and might do better with more."
-    return [f"{attack_name(played)} was cut short: {said}"]
+    only = f"it learned for {minutes:.2g} minutes only, and might do better with more."
+    return [f"{attack_name(played)} was cut short: {only}"]
 
 
 def _too_short(limit: float, knowledge: Knowledge, games: int, rate: Rate | None) -> str:
@@ -268,39 +272,26 @@ def _check_memory(knowledge: Knowledge, games: int) -> None:
         )
 
 
-def _needs_no_argument(kind: Any) -> bool:
-    return is_dataclass(kind) and all(
-        field.default is not MISSING or field.default_factory is not MISSING for field in fields(kind)
-    )
-
-
 def available_bytes(device: torch.device) -> float:
     """What can be allocated there now, in a container too; infinite where the system does not say."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return float(torch.cuda.mem_get_info(device)[0] + unused)
-    return min(_of_the_system(), *(_of_a_group(*names) for names in LIMITS))
+    free = [float("inf")]
+    if (kilobytes := _number(SYSTEM, "MemAvailable:")) is not None:
+        free.append(1024 * kilobytes)
+    elif "SC_AVPHYS_PAGES" in os.sysconf_names:
+        free.append(float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
+    for limit, usage, details in CONTROL_GROUPS:  # its limit less its usage, of which files read before can be dropped
+        most, used = _number(GROUP / limit), _number(GROUP / usage)
+        if most is not None and used is not None:
+            free.append(max(most - used + (_number(GROUP / details, "inactive_file") or 0.0), 0.0))
+    return min(free)
 
 
 def in_bytes(number: float) -> str:
     """In words: 45 GB."""
     return f"{number / 1e9:,.2g} GB" if number < 1e10 else f"{number / 1e9:,.0f} GB"
-
-
-def _of_the_system() -> float:
-    if (found := _number(SYSTEM, "MemAvailable:")) is not None:
-        return 1024 * found  # it counts in kB
-    if "SC_AVPHYS_PAGES" in os.sysconf_names:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return float("inf")
-
-
-def _of_a_group(limit: str, usage: str, details: str) -> float:
-    """What a control group leaves: its limit less its usage, of which files read before can be dropped."""
-    most, used = _number(GROUP / limit), _number(GROUP / usage)
-    if most is None or used is None:
-        return float("inf")
-    return max(most - used + (_number(GROUP / details, "inactive_file") or 0.0), 0.0)
 
 
 def _number(path: Path, name: str | None = None) -> float | None:
@@ -310,5 +301,5 @@ def _number(path: Path, name: str | None = None) -> float | None:
     except OSError:
         return None
     words = [line.split() for line in lines]
-    found = [line[-1] if name is None else line[1] for line in words if line and name in (None, line[0])]
-    return float(found[0]) if found and found[0].isdigit() else None
+    numbers = [line[-1] if name is None else line[1] for line in words if line and name in (None, line[0])]
+    return float(numbers[0]) if numbers and numbers[0].isdigit() else None

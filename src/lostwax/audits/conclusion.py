@@ -103,7 +103,7 @@ def _lines(audit: Audit) -> tuple[list[Line], Grade]:
     All tests of all lines together alarm on noise in a share LEVEL.
     """
     by_line = {finding.name: _tests(audit, finding) for finding in audit.findings}
-    tests = [_Test(name, False, *test) for name, found in by_line.items() for test in found.items()]
+    tests = [_Test(name, False, *test) for name, line_tests in by_line.items() for test in line_tests.items()]
     tests += [_Test(line.name, True, *test) for line in audit.findings for test in _target_tests(audit, line)]
     tests += [_Test(MEMBERSHIP, False, *test) for test in _of_membership(audit).items()]
     grades: defaultdict[tuple[str, bool], Grade] = defaultdict(lambda: Grade.NOT_FOUND)
@@ -132,8 +132,8 @@ def _lines(audit: Audit) -> tuple[list[Line], Grade]:
     return [line(finding) for finding in audit.findings], grades[MEMBERSHIP, False]
 
 
-def _worse(one: Grade, other: Grade) -> Grade:
-    return max(one, other, key=lambda grade: grade.severity)
+def _worse(first: Grade, second: Grade) -> Grade:
+    return max(first, second, key=lambda grade: grade.severity)
 
 
 def _of_membership(audit: Audit) -> dict[Grade, float]:
@@ -159,8 +159,8 @@ def _tests(audit: Audit, finding: Finding) -> dict[Grade, float]:
         return {Grade.EXACT: rebuilt, **({Grade.BETTER_THAN_CHANCE: 0.0} if certain else {})}
     if luck.blind_tables is not None:
         rebuilt, nearer, error = luck.blind_tables
-        found = {Grade.EXACT: rebuilt, Grade.RECOGNISABLE: nearer, Grade.BETTER_THAN_CHANCE: error}
-        return found | ({Grade.BETTER_THAN_CHANCE: 0.0} if certain else {})
+        chances = {Grade.EXACT: rebuilt, Grade.RECOGNISABLE: nearer, Grade.BETTER_THAN_CHANCE: error}
+        return chances | ({Grade.BETTER_THAN_CHANCE: 0.0} if certain else {})
     # the mean of as many shares that are 1/2 on average by chance, whose variance is at most 1/4
     farther = float(ndtr((0.5 - luck.farther) * 2 * math.sqrt(luck.games)))
     return {
@@ -196,8 +196,8 @@ def _by_luck(pairs: tuple[int, int] | None, won: float, trials: int, chance: flo
 
 def _at_least(won: float, trials: int, chance: float) -> float:
     """P[a binomial number of trials is at least `won`]."""
-    whole = math.floor(won + 1e-9)
-    return 1.0 if whole == 0 else float(bdtrc(whole - 1, trials, min(1.0, chance)))
+    wins = math.floor(won + 1e-9)
+    return 1.0 if wins == 0 else float(bdtrc(wins - 1, trials, min(1.0, chance)))
 
 
 def _by_victims(audit: Audit, won: NDArray[np.bool_]) -> float:

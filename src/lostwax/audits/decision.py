@@ -49,29 +49,29 @@ class Decision(NamedTuple):
 
 def decide(audit: Audit, breaches: Sequence[str] | None = None) -> Decision:
     """`breaches` are the broken limits of a policy, in words: empty if all are kept, None if there is no policy."""
-    kept = None if breaches is None else not breaches
-    suggestion = _suggestion(audit, kept)
-    policy = None
-    if breaches is not None:
+    keeps_policy = None if breaches is None else not breaches
+    suggestion = _suggestion(audit, keeps_policy)
+    policy = None if breaches is None else "The policy is kept."
+    if breaches:
         limits = "1 limit" if len(breaches) == 1 else f"{len(breaches)} limits"
-        policy = "The policy is kept." if kept else f"The policy is broken: {limits} not kept, or not shown to be kept."
+        policy = f"The policy is broken: {limits} not kept, or not shown to be kept."
     return Decision(
         suggestion,
-        _reason(audit, suggestion, kept),
+        _reason(audit, suggestion, keeps_policy),
         people(audit),
-        tuple(_supports(audit, kept)),
+        tuple(_supports(audit, keeps_policy)),
         tuple(_opposes(audit, breaches or ())),
         residual(audit),
         policy,
     )
 
 
-def _suggestion(audit: Audit, kept: bool | None) -> Suggestion:
+def _suggestion(audit: Audit, keeps_policy: bool | None) -> Suggestion:
     """RELEASE takes a proof with a low ceiling, or a policy that is kept: finding nothing is not enough."""
     grade = audit.grade
-    if kept is False or grade is Grade.UNDECIDED:
+    if keeps_policy is False or grade is Grade.UNDECIDED:
         return Suggestion.KEEP
-    if kept:
+    if keeps_policy:
         return Suggestion.CHANGE if grade.leaks else Suggestion.RELEASE
     if grade.severe or _hides_more(audit):
         return Suggestion.KEEP
@@ -85,22 +85,22 @@ def _hides_more(audit: Audit) -> bool:
     return audit.grade is Grade.BETTER_THAN_CHANCE and bool(audit.conclusion.open) and not bounded
 
 
-def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
+def _reason(audit: Audit, suggestion: Suggestion, keeps_policy: bool | None) -> str:
     """Why, in one or two sentences."""
     grade = audit.grade
     if grade is Grade.UNDECIDED:
         return "The audit is undecided. Complete it before you decide."
-    if kept is False and not grade.leaks:
+    if keeps_policy is False and not grade.leaks:
         return "No leak was found, but the policy is not shown to be kept."
-    if kept is None and _hides_more(audit):
+    if keeps_policy is None and _hides_more(audit):
         return (
             "The model reveals something about single records, and was audited only in part. Complete the audit before "
             "you decide."
         )
     if grade.leaks:
         words = leak(audit)
-        return f"The policy is kept, but {words}" if kept else words[:1].upper() + words[1:]
-    if kept:
+        return f"The policy is kept, but {words}" if keeps_policy else words[:1].upper() + words[1:]
+    if keeps_policy:
         proof = "" if grade is Grade.LIMITED else " This is not a proof that the records are safe."
         return f"No leak was found and the policy is kept.{proof}"
     if grade is Grade.NOT_FOUND and audit.ceiling is not None:
@@ -121,10 +121,10 @@ def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
     )
 
 
-def _supports(audit: Audit, kept: bool | None) -> Iterator[str]:
+def _supports(audit: Audit, keeps_policy: bool | None) -> Iterator[str]:
     """Evidence for a release."""
     grade = audit.grade
-    if kept:
+    if keeps_policy:
         yield "All limits of the policy are kept."
     if _is_limited(audit):
         yield from _that_shows(audit, Shows.CEILING)

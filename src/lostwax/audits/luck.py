@@ -83,22 +83,24 @@ def luck(
     the `pool`, which the adversary has, are further secrets to match by accident.
     """
     games = torch.from_numpy(generator(seed, "luck").permutation(_first(secrets).numpy()))
-    guesses, secrets = (Records(one.x.cpu()[games].double(), one.y.cpu()[games]) for one in (guesses, secrets))
+    guesses, secrets = (
+        Records(records.x.cpu()[games].double(), records.y.cpu()[games]) for records in (guesses, secrets)
+    )
     groups = groups_of(None if given is None else given.cpu()[games], len(games))
-    kept = [group for group in groups if given is None or len(group) >= FEWEST]
-    if not kept:
+    groups_compared = [group for group in groups if given is None or len(group) >= FEWEST]
+    if not groups_compared:
         return None
-    some = torch.cat(kept)
+    some = torch.cat(groups_compared)
     table = _Table(rules, guesses, secrets, rules.baselines(games))
-    own = table.round(some, some)
+    results = table.round(some, some)
     effort = _Effort.of(guesses, secrets)
-    places = effort.drawn(kept)
-    part = [group[: len(drawn)] for group, drawn in zip(kept, places, strict=True)]
+    places = effort.drawn(groups_compared)
+    part = [group[: len(drawn)] for group, drawn in zip(groups_compared, places, strict=True)]
     rounds = [table.round(torch.cat(part), others) for others in effort.permutations(part)]
-    close = _closest(table, some, own, some_records(pool, seed).x)
+    close = _closest(table, some, results, some_records(pool, seed).x)
     if not rounds and close is None:
         return None
-    return _compared(own, rounds, 1.0 if close is None else close, torch.cat(places).numpy())
+    return _compared(results, rounds, 1.0 if close is None else close, torch.cat(places).numpy())
 
 
 def luck_of_swapped(rules: Rules, guesses: Records, swapped: Records, secrets: Records, games: Tensor) -> Luck:
@@ -107,38 +109,38 @@ def luck_of_swapped(rules: Rules, guesses: Records, swapped: Records, secrets: R
     For games in which more is given than a class: `swapped` (m, g, ...) were given the same as the guesses, and a
     release that owes nothing to the secret. Of the two either is as likely to be better, if the guess owes nothing too.
     """
-    kept = _first(secrets)
+    first = _first(secrets)
     ours, others, theirs = (
-        Records(one.x.cpu()[kept].double(), one.y.cpu()[kept]) for one in (guesses, swapped, secrets)
+        Records(records.x.cpu()[first].double(), records.y.cpu()[first]) for records in (guesses, swapped, secrets)
     )
-    every, without = torch.arange(len(kept)), rules.baselines(games[kept])
-    own = _Table(rules, ours, theirs, without).round(every, every)
+    every, without = torch.arange(len(first)), rules.baselines(games[first])
+    results = _Table(rules, ours, theirs, without).round(every, every)
     null = _Table(rules, others, theirs, without).round(every, every)
-    return _compared(own, [null], 1.0, every.numpy())._replace(
+    return _compared(results, [null], 1.0, every.numpy())._replace(
         rebuilt_by_luck=float(null.rebuilt.mean()),
         nearer_by_luck=float(null.nearer.mean()),
-        rebuilt_pairs=_pairs(own.rebuilt, null.rebuilt),
-        nearer_pairs=_pairs(own.nearer, null.nearer),
+        rebuilt_pairs=_pairs(results.rebuilt, null.rebuilt),
+        nearer_pairs=_pairs(results.nearer, null.nearer),
     )
 
 
-def _compared(own: _Won, rounds: list[_Won], closest: float, places: NDArray[np.int64]) -> Luck:
+def _compared(results: _Won, rounds: list[_Won], closest: float, places: NDArray[np.int64]) -> Luck:
     """The guesses against their own secrets, beside rounds that owe nothing to them, of the games at these places."""
-    farther = [np.sign(one.error - own.error[places]) / 2 + 0.5 for one in rounds]
+    farther = [np.sign(round_.error - results.error[places]) / 2 + 0.5 for round_ in rounds]
     return Luck(
-        games=len(own.rebuilt),
-        rebuilt=float(own.rebuilt.sum()),
-        rebuilt_by_luck=float(np.mean([one.rebuilt.mean() for one in (own, *rounds)])),
+        games=len(results.rebuilt),
+        rebuilt=float(results.rebuilt.sum()),
+        rebuilt_by_luck=float(np.mean([round_.rebuilt.mean() for round_ in (results, *rounds)])),
         closest=closest,
-        nearer=float(own.nearer.sum()),
-        nearer_by_luck=float(np.mean([one.nearer.mean() for one in (own, *rounds)])),
+        nearer=float(results.nearer.sum()),
+        nearer_by_luck=float(np.mean([round_.nearer.mean() for round_ in (results, *rounds)])),
         farther=float(np.mean(farther)) if farther else 0.5,
     )
 
 
-def _pairs(own: NDArray[np.float64], null: NDArray[np.float64]) -> tuple[int, int]:
+def _pairs(results: NDArray[np.float64], null: NDArray[np.float64]) -> tuple[int, int]:
     """Games in which the own release gives more, and in which the other does: equally likely by chance."""
-    return int((own > null).sum()), int((own < null).sum())
+    return int((results > null).sum()), int((results < null).sum())
 
 
 class _Table:
@@ -146,11 +148,13 @@ class _Table:
 
     def __init__(self, rules: Rules, guesses: Records, secrets: Records, without: list[Scores]) -> None:
         self.rules, self.guesses, self.secrets = rules, guesses, secrets
-        self.best = np.minimum.reduce([one.headline for one in without]).reshape(secrets.x.shape[:2])  # (m, k)
+        self.best = np.minimum.reduce([scores.headline for scores in without]).reshape(secrets.x.shape[:2])  # (m, k)
 
     def round(self, games: Tensor, others: Tensor) -> _Won:
         """The guesses of `games` against the secrets of `others`, (b,) each."""
-        ours, theirs = (Records(one.x[at], one.y[at]) for one, at in ((self.guesses, games), (self.secrets, others)))
+        ours, theirs = (
+            Records(records.x[at], records.y[at]) for records, at in ((self.guesses, games), (self.secrets, others))
+        )
         errors, criterion, place = self._scores(ours, theirs)
         best = self.best[others.numpy()[:, None], place]
         return _Won(
@@ -165,8 +169,8 @@ class _Table:
         guesses = (self.guesses.x, self.guesses.y)
         ours = Records(*(part[game].expand(len(records), *part.shape[1:]) for part in guesses))
         theirs = Records(records.unsqueeze(1), torch.zeros(len(records), 1, dtype=self.secrets.y.dtype))
-        found: NDArray[np.float64] = self._scores(ours, theirs)[1].min(1)
-        return found
+        distances: NDArray[np.float64] = self._scores(ours, theirs)[1].min(1)
+        return distances
 
     def _scores(
         self, ours: Records, theirs: Records
@@ -174,8 +178,8 @@ class _Table:
         """Headline and criterion of every pair, and which secret it is about, (b, e) each."""
         pairs = self.rules.judge.pairs(ours, theirs)  # (b, e)
         line = torch.arange(len(ours.x)).unsqueeze(1)
-        found = self.rules.score(ours.x[line, pairs.guess].flatten(0, 1), theirs.x[line, pairs.secret].flatten(0, 1))
-        headline, criterion = (part.reshape(pairs.guess.shape) for part in found)
+        scores = self.rules.score(ours.x[line, pairs.guess].flatten(0, 1), theirs.x[line, pairs.secret].flatten(0, 1))
+        headline, criterion = (part.reshape(pairs.guess.shape) for part in scores)
         return headline, criterion, pairs.secret.numpy()
 
 
@@ -197,9 +201,9 @@ class _Effort(NamedTuple):
         Games come in random order, so that the first are a random sample.
         """
         share = max(FEWEST_COMPARED, self.pairs // self.rounds) / sum(map(len, groups))
-        kept = [min(len(group), max(FEWEST, math.ceil(len(group) * share))) for group in groups]
+        sizes = [min(len(group), max(FEWEST, math.ceil(len(group) * share))) for group in groups]
         starts = itertools.accumulate((len(group) for group in groups[:-1]), initial=0)
-        return [torch.arange(start, start + size) for start, size in zip(starts, kept, strict=True)]
+        return [torch.arange(start, start + size) for start, size in zip(starts, sizes, strict=True)]
 
     def permutations(self, groups: list[Tensor]) -> Iterator[Tensor]:
         """The games of all groups, each group turned by 1, 2, ... places: as many rounds as there is time for."""
@@ -208,7 +212,7 @@ class _Effort(NamedTuple):
             yield torch.cat([group.roll(-(1 + (turn - 1) % max(1, len(group) - 1))) for group in groups])
 
 
-def _closest(table: _Table, games: Tensor, own: _Won, pool: Tensor) -> float | None:
+def _closest(table: _Table, games: Tensor, results: _Won, pool: Tensor) -> float | None:
     """P[luck brings some guess as close to its secret as the closest is], by Bonferroni over games; None: not known.
 
     If a guess owes nothing to its secret, that one is the nearest of N + 1 with probability 1 / (N + 1); and closer by
@@ -219,11 +223,12 @@ def _closest(table: _Table, games: Tensor, own: _Won, pool: Tensor) -> float | N
     secrets, pool = table.secrets.x.flatten(0, 1), pool.to(table.secrets.x)
     if len(secrets) // k + len(pool) < 2:
         return None
-    rebuilt = np.flatnonzero((own.rebuilt > 0) & (own.nearer > 0))  # a blind guess may be a record of categories
+    # of those nearer than a blind guess, which may be a record of categories
+    rebuilt = np.flatnonzero((results.rebuilt > 0) & (results.nearer > 0))
     if not len(rebuilt):
         return 1.0
-    place = rebuilt[own.closest[rebuilt].argmin()]
-    game, error = int(games[place]), float(own.closest[place])
+    place = rebuilt[results.closest[rebuilt].argmin()]
+    game, error = int(games[place]), float(results.closest[place])
     others = torch.cat([secrets[: game * k], secrets[(game + 1) * k :], pool])
     distances = table.distances(game, others)
     within = int((distances <= error).sum())

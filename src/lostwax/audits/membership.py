@@ -95,8 +95,8 @@ def was_in_it(
     flat = side_by_side(cohort.own)
     rows, number = distinct(flat)
     order = torch.from_numpy(generator(seed, "adversary", "people").permutation(len(rows)))
-    records, own = flat[rows[order].to(flat.x.device)], order.argsort()[number].view(len(cohort), -1)  # (m, k)
-    if len(torch.unique(own.sort(1).values, dim=0)) < 2 or own.shape[1] == len(records):
+    records, members = flat[rows[order].to(flat.x.device)], order.argsort()[number].view(len(cohort), -1)  # (m, k)
+    if len(torch.unique(members.sort(1).values, dim=0)) < 2 or members.shape[1] == len(records):
         return Asked(left_out=(f"{NOT_MEASURED} it takes two games or more, with different secrets.",))
     models = min(MODELS, max(FEWEST_MODELS, len(cohort))) if knowledge.facts.trainer.one_by_one else MODELS
     if clock.end is not None and rate is not None:
@@ -121,7 +121,7 @@ def was_in_it(
         return Asked(unanswered=(f"{NOT_MEASURED} {' '.join(str(error).split())}",))
     if scores.isnan().all():
         return Asked(unanswered=(f"{NOT_MEASURED} losses of victims or reference models are not finite.",))
-    return Asked(_compared(scores, own, distinct_games(cohort.own), models))
+    return Asked(_compared(scores, members, distinct_games(cohort.own), models))
 
 
 def _unseen(attack: CalibratedLosses, knowledge: Knowledge, release: Release, records: Records) -> str | None:
@@ -137,13 +137,13 @@ def _unseen(attack: CalibratedLosses, knowledge: Knowledge, release: Release, re
     return None
 
 
-def _compared(scores: Tensor, own: Tensor, groups: Tensor, models: int) -> MembershipFinding:
+def _compared(scores: Tensor, members: Tensor, groups: Tensor, models: int) -> MembershipFinding:
     """From scores (m, n) and the rows of each victim's own records (m, k); groups (m,) of equal secrets are one."""
     scores = torch.where(scores.isnan(), -torch.inf, scores)  # of a victim that diverged
-    member = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, own, True)
+    member = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, members, True)
     threshold = scores[~member].sort().values[math.ceil((1 - FPR) * int((~member).sum())) - 1]
     pairs, above = [], []
-    for victim, rows in enumerate(own):
+    for victim, rows in enumerate(members):
         ours, others = scores[victim, rows].unsqueeze(1), scores[victim, ~member[victim]]
         pairs.append(((others < ours).double() + (others == ours).double() / 2).mean())
         above.append((ours > threshold).double().mean())

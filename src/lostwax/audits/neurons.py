@@ -75,13 +75,13 @@ def neuron_shares(
         return None
     timed = _timed(reconstruct, len(places) * mnemonist.masks, seconds - solving)
     try:
-        found = mnemonist(timed, knowledge, release, truth, seed=seed, hints=hints, only=places)
+        explanation = mnemonist(timed, knowledge, release, truth, seed=seed, hints=hints, only=places)
     except _TooSlowError:
         log.info("Which of %d neurons hold a record is left out: it would take over %.2g s.", len(rows), seconds)
         return None
     blind = (knowledge.prior.x.mean(0).to(truth.x) - truth.x[list(places)]).double().square().flatten(1).mean(1)
     unit = blind.clamp_min(1e-300).unsqueeze(1).cpu()  # (places, 1)
-    shares, standard_errors = (part.cpu() / unit for part in (-found.coefficients, found.standard_errors))
+    shares, standard_errors = (part.cpu() / unit for part in (-explanation.coefficients, explanation.standard_errors))
     return NeuronShares(places, rows, shares.numpy(), standard_errors.numpy())
 
 

@@ -43,7 +43,7 @@ from lostwax.games.facts import Adversary, access_facts, attack_name, states_fac
 from lostwax.games.judges import judge_of
 from lostwax.games.notes import as_notes
 from lostwax.games.nouns import with_records
-from lostwax.games.running import prepared, refusal
+from lostwax.games.protocols import prepared, refusal
 from lostwax.inits import StartsFrom, trainable
 from lostwax.learning.costs import Rate
 from lostwax.progress import progress

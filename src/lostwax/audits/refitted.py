@@ -52,9 +52,9 @@ from lostwax.games import (
     ThreatFacts,
 )
 from lostwax.games.facts import access_facts
-from lostwax.games.informed import line_up
 from lostwax.games.judges import OneToOne
 from lostwax.games.notes import Note, Topic, as_notes
+from lostwax.games.threats import line_up
 from lostwax.progress import counted, progress
 from lostwax.seeds import generator
 

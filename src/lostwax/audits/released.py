@@ -28,7 +28,7 @@ from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import Adversary, Attack, Cohort, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
 from lostwax.games.facts import attack_facts, trainer_facts
 from lostwax.games.judges import OneToOne
-from lostwax.games.running import prepared, refusal
+from lostwax.games.protocols import prepared, refusal
 from lostwax.learning.costs import Rate, predicted
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint

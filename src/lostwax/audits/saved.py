@@ -31,12 +31,16 @@ if TYPE_CHECKING:
 
 FORMAT = "lostwax audit"
 SCHEMA = 4
-BEFORE = 3  # can be read as well: it has no grade and no luck
 EDITED = "The file was edited or damaged: run the audit again, or write the file anew with Audit.to_json."
 ROUNDING = 1e-9
 LOGS = ("log_lower", "log_upper", "log_baseline")  # of a ceiling
 
 Number = float | str  # JSON has no infinity: "inf", "-inf" and "nan" stand for themselves
+
+
+def as_json(audit: Audit) -> str:
+    """What `Audit.to_json` writes."""
+    return json.dumps(to_plain(audit), indent=1, allow_nan=False) + "\n"
 
 
 def to_plain(audit: Audit) -> dict[str, Any]:
@@ -116,7 +120,7 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
     try:
         contradiction = next(contradictions(plain), None)
         audit = None if contradiction else _audit(plain)
-        if audit is not None and plain["conclusion"] is not None:  # files of the schema before have none
+        if audit is not None:
             contradiction = next(_contradicts_summary(audit, plain["summary"]), None)
             follows = _concluded(audit)  # its sentences may be worded otherwise, by another version
             # up to 0.2.0 the ceiling of the game alone limited a grade
@@ -199,24 +203,6 @@ def _name(hint: Any, name: str) -> Any:
     return hint[name] if isinstance(hint, type) and issubclass(hint, Enum) else hint(name)
 
 
-def _upgraded(plain: dict[str, Any]) -> dict[str, Any]:
-    """A file of the schema before as one of today's: candidates are named or not, whatever the threshold was."""
-    if plain["schema"] != BEFORE:
-        return plain
-    new = {**plain, "schema": SCHEMA, "groups": None, "labels_given": False, "conclusion": None}
-    if isinstance(plain.get("chance"), int | float) and isinstance(plain.get("findings"), list):
-        new["threshold"] = 0
-        new["findings"] = [_named_or_not(finding, plain.get("criterion")) for finding in plain["findings"]]
-    return new
-
-
-def _named_or_not(finding: Any, criterion: Any) -> Any:
-    errors = finding.get("errors", {}) if isinstance(finding, dict) else {}
-    if not isinstance(errors, dict) or not isinstance(errors.get(criterion), list):
-        return finding  # the schema refuses it
-    return {**finding, "rebuilt": [error == 0 for error in errors[criterion]]}
-
-
 def read_plain(path: Path) -> dict[str, Any]:
     """The JSON of an audit, or an error that says why this is none."""
     if not path.is_file():
@@ -228,7 +214,6 @@ def read_plain(path: Path) -> dict[str, Any]:
         raise ValueError(f"Audit.from_json: {path} is no JSON {cause}") from None
     if not isinstance(plain, dict) or plain.get("format", FORMAT) != FORMAT or "schema" not in plain:
         raise ValueError(f"Audit.from_json: {path} is JSON, but not an audit: expected what Audit.to_json writes.")
-    plain = _upgraded(plain)
     if plain["schema"] != SCHEMA:
         raise ValueError(
             f"Audit.from_json: {path} has schema {plain['schema']!r:.20}, this lostwax reads schema {SCHEMA}. "
@@ -321,16 +306,16 @@ def _in_finding(finding: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterato
     if max(luck["rebuilt"], luck["nearer"], luck["games"]) > min(luck["games"], games):
         yield "luck has more games than there are"
     pairs = {name: luck[f"{name}_pairs"] for name in ("rebuilt", "nearer") if luck.get(f"{name}_pairs") is not None}
-    if any(own[0] > luck[name] + 1 or sum(own) > luck["games"] for name, own in pairs.items()):
+    if any(pair[0] > luck[name] + 1 or sum(pair) > luck["games"] for name, pair in pairs.items()):
         yield "luck has more pairs than games"
 
 
 def _contradicts_summary(audit: Audit, stored: Mapping[str, Mapping[str, Number]]) -> Iterator[str]:
     """Where the summary says something else than the errors that it was made of."""
-    found = audit.summary()
-    if found.keys() != stored.keys():
+    summary = audit.summary()
+    if summary.keys() != stored.keys():
         yield "the summary has other lines than the audit"
-    for name, line in found.items():
+    for name, line in summary.items():
         numbers = {key: float(value) for key, value in stored[name].items()}
         if line.keys() != numbers.keys() or not np.allclose(
             [*line.values()], [numbers[key] for key in line], rtol=ROUNDING, atol=0, equal_nan=True
@@ -405,8 +390,8 @@ def _columns(plain: Mapping[str, Any]) -> list[tuple[str, Sequence[Any]]]:
 def _fits(plain: Mapping[str, Any], games: int) -> bool:
     """Is there a list per place, and a number per row in each?"""
     tables, rows = (plain["shares"], plain["standard_errors"]), len(plain["rows"])
-    whole = all(len(table) == len(plain["places"]) and {rows} == {len(row) for row in table} for table in tables)
-    return whole and max(plain["places"]) < games
+    complete = all(len(table) == len(plain["places"]) and {rows} == {len(row) for row in table} for table in tables)
+    return complete and max(plain["places"]) < games
 
 
 def _no_records(*games: int) -> Records:

@@ -286,9 +286,9 @@ def all_metrics(prior: Tensor, asked: Sequence[Metric], *, whole: bool = True) -
 
     Where a part of each picture is given (not `whole`), only the latter look at whole pictures.
     """
-    one = prior[:1].cpu().double()
+    record = prior[:1].cpu().double()
     for metric in asked:
-        metric(one, one)
+        metric(record, record)
     names = [metric.name for metric in asked]
     for name in names:
         if names.count(name) > 1 or name in (MSE().name, SpreadRMSE.name):

@@ -57,7 +57,7 @@ def _columns(audit: Audit, finding: Finding) -> Row:
     columns |= {} if audit.labels_given else {"label_right": finding.labels_right}
     if finding.target is not None:  # of several targets all of them
         columns |= {"target_read": finding.target.read.all(1), "target_guessed": finding.target.guessed.all(1)}
-    columns |= {"verdict": [str(one) for one in finding.verdicts]} if finding.verdicts else {}
+    columns |= {"verdict": [str(verdict) for verdict in finding.verdicts]} if finding.verdicts else {}
     columns["confidence"] = finding.guess.confidence[:, 0].double().cpu().numpy()
     if finding.guess.certified is not None:
         columns["certified"] = finding.guess.certified[:, 0].cpu().numpy()
@@ -71,16 +71,16 @@ def _columns(audit: Audit, finding: Finding) -> Row:
 
 def short_name(name: str, *, whole: bool = False) -> str:
     """A column's name without brackets and units: "RMSE in feature standard deviations" is rmse."""
-    kept = name if whole else name.partition(" (")[0].partition(" in ")[0]
-    return re.sub(r"\W+", "_", kept.lower()).strip("_")
+    short = name if whole else name.partition(" (")[0].partition(" in ")[0]
+    return re.sub(r"\W+", "_", short.lower()).strip("_")
 
 
 def line_rows(audit: Audit) -> list[Row]:
     """The numbers of every line and baseline, shares with the ends of their 95 % intervals; None for none."""
-    games, found = len(audit.games), audit.summary()
+    games, summary = len(audit.games), audit.summary()
     rows: list[Row] = []
     for finding in audit.findings:
-        numbers = found[finding.name]
+        numbers = summary[finding.name]
         nulls = finding.null_errors.get(Null.OTHER_SECRETS, np.empty(0))
         rate = None
         if len(nulls) >= FEWEST_NULLS:
@@ -101,10 +101,10 @@ def line_rows(audit: Audit) -> list[Row]:
             }
         )
     for name in audit.baselines:
-        numbers = found[name]
-        rest: Row = dict.fromkeys(rows[0])
+        numbers = summary[name]
+        blank: Row = dict.fromkeys(rows[0])
         shares = {**_share("rebuilt", numbers["rebuilt"], audit), "median_error": numbers["median_error"]}
-        rows.append({**rest, "line": name, "games": games, **shares})
+        rows.append({**blank, "line": name, "games": games, **shares})
     return rows
 
 
@@ -138,19 +138,19 @@ def as_latex(rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row, numbers: Iterable[str]) -> list[str]:
-    found = []
+    cells = []
     for name in numbers:
         value, low, high, spread = (row.get(f"{name}{end}") for end in ("", "_low", "_high", "_sd"))
         if value is None:
-            found.append("")
+            cells.append("")
         elif name == "median_error":
-            found.append(_error(value) + ("" if spread is None else f" $\\pm$ {_error(spread)}"))
+            cells.append(_error(value) + ("" if spread is None else f" $\\pm$ {_error(spread)}"))
         elif spread is not None:
-            found.append(f"{100 * value:.1f} $\\pm$ {100 * spread:.1f} \\%")
+            cells.append(f"{100 * value:.1f} $\\pm$ {100 * spread:.1f} \\%")
         else:
             ends = "" if low is None or high is None or low == high else f" ({100 * low:.1f}--{100 * high:.1f})"
-            found.append(f"{100 * value:.1f} \\%{ends}")
-    return found
+            cells.append(f"{100 * value:.1f} \\%{ends}")
+    return cells
 
 
 def _error(value: float) -> str:

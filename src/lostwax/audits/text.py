@@ -1,20 +1,23 @@
-"""An audit as a table a person can read, and as the text of its file."""
+"""An audit for a person: printed as a table, and its first screen, as a page and a notebook show it."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from lostwax.audits.conclusion import Line
 from lostwax.audits.decision import decide
-from lostwax.audits.saved import to_plain
+from lostwax.audits.words import by_luck
+from lostwax.cards import card
 from lostwax.metrics import ByClass, Null
+from lostwax.metrics.estimate import median_interval
+from lostwax.numerals import SIGN, at_most, count, interval, number, percent, round_up, side_by_side
 
 if TYPE_CHECKING:
     from lostwax.audits.audit import Audit
@@ -22,11 +25,6 @@ if TYPE_CHECKING:
 FEWEST_NULLS = 99  # to tell a false-positive rate of 1 %
 WIDTH, NARROWEST = 120, 60  # columns
 HEADER: tuple[str, ...] = "", "rebuilt", "nearer", "median error", "labels", "ms per record", "why the rest is not"
-
-
-def as_json(audit: Audit) -> str:
-    """What `Audit.to_json` writes."""
-    return json.dumps(to_plain(audit), indent=1, allow_nan=False) + "\n"
 
 
 def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] | None = None) -> str:
@@ -38,17 +36,17 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
     """
     widest = terminal_columns() if columns is None else columns
     width = min(widest, WIDTH)
-    played, found, decision = len(audit.games), audit.conclusion, decide(audit, breaches)
+    played, conclusion, decision = len(audit.games), audit.conclusion, decide(audit, breaches)
     every = "all" if played == audit.population else str(played)
     lines = [
         f"lostwax audit of {audit.subject}",
         f"{audit.kind} · {every} of {audit.population} games · attack {audit.attack} · {audit.threat}",
         "",
-        f"grade: {found.grade}",
+        f"grade: {conclusion.grade}",
         *wrap(
             f"suggestion{' (no policy)' if breaches is None else ''}: {decision.suggestion}. {decision.reason}", width
         ),
-        *map(plain_spaces, wrap(str(found), width)),  # 5 % stays on one line
+        *map(plain_spaces, wrap(str(conclusion), width)),  # 5 % stays on one line
         "",
     ]
     rows = _rows(audit)
@@ -64,7 +62,7 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
         else f"rebuilt: {audit.criterion} <= {audit.threshold:g}; error: {audit.metric}; nearer: smaller error than "
         "every guess made without the model",
     ]
-    worst = audit.finding(found.line.name)
+    worst = audit.finding(conclusion.line.name)
     if worst.cells is not None:
         which = f" ({worst.name})" if len(audit.findings) > 1 else ""
         lines.append(f"cells: {plain_spaces(str(worst.cells))}{which}")
@@ -72,13 +70,13 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
         lines.append(f"was this person in it? {audit.membership}")
     if audit.ceiling is not None:
         lines.append(f"ceiling for every attack on this training: {audit.ceiling.sentence}")
-        lines += [f"it assumes: {one}" for one in audit.ceiling.assumptions]
+        lines += [f"it assumes: {assumption}" for assumption in audit.ceiling.assumptions]
     if audit.privacy is not None:
         lines.append(f"in any game: {plain_spaces(audit.privacy.sentence)}")
     if audit.kind == "this procedure" and audit.chance is None:
         lines += _more_numbers(audit)
     lines += [f"note: {note}" for note in audit.notes]
-    if not found.open:  # else the conclusion names them
+    if not conclusion.open:  # else the conclusion names them
         lines += [f"not answered: {why}" for why in audit.unanswered]
     lines += audit.left_out
     return "\n".join(part for line in lines for part in _folded(line, widest))
@@ -113,13 +111,12 @@ def cut_to_fit(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     while sum(widths) + 2 * len(widths) - 2 > width and widths != least:
         widest = max((place for place in range(len(widths)) if widths[place] > least[place]), key=widths.__getitem__)
         widths[widest] -= 1
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for row in rows:
         cells = zip(row, widths, strict=True)
         folded = [wrap(cell, wide, break_long_words=False, break_on_hyphens=False) or [""] for cell, wide in cells]
-        for parts in zip_longest(*folded, fillvalue=""):
-            lines.append("  ".join(part.ljust(wide) for part, wide in zip(parts, widths, strict=True)).rstrip())
-    return lines
+        lines += zip_longest(*folded, fillvalue="")
+    return side_by_side(lines, widths)
 
 
 def least_widths(rows: Sequence[Sequence[str]]) -> list[int]:
@@ -143,7 +140,7 @@ def _more_numbers(audit: Audit) -> list[str]:
     limit = f"error <= {audit.oracle_error:.4g}, the mean error of the {audit.oracle}"
     lines = [f"success rate ({limit}): {audit.success()}"]
     lines += [str(audit.tpr(null=null)) for null, scores in released.null_errors.items() if len(scores) >= FEWEST_NULLS]
-    lines += [str(one) for one in rates_by_class(audit)]
+    lines += [str(rate) for rate in rates_by_class(audit)]
     means = [f"{name} {errors.mean():.4g}" for name, errors in released.errors.items() if np.isfinite(errors).all()]
     return [*lines, f"means: {'; '.join(means)}"]
 
@@ -185,4 +182,117 @@ def _error(value: float) -> str:
 
 def _reasons(numbers: dict[str, float]) -> str:
     reasons = ("solver-limited", "information-limited", "attack-limited", "undecided")
-    return ", ".join(f"{100 * numbers[one]:.1f} % {one}" for one in reasons if numbers.get(one, 0) > 0)
+    return ", ".join(f"{100 * numbers[reason]:.1f} % {reason}" for reason in reasons if numbers.get(reason, 0) > 0)
+
+
+class Fact(NamedTuple):
+    """A number for the first screen, its name, and a detail."""
+
+    value: str
+    name: str
+    detail: str
+
+
+def as_card(audit: Audit) -> str:
+    """The first screen as HTML for a notebook."""
+    decision = decide(audit)
+    return card(
+        decision.suggestion.tone,
+        kicker=audit.subject,
+        grade=audit.grade,
+        headline=audit.conclusion.headline,
+        lead=f"Suggestion: {decision.suggestion}. {decision.reason}",
+        text=(decision.people, *audit.conclusion.open),
+        facts=facts(audit),
+        small=f"{audit.kind} · {audit.attack} · {audit.threat} · no policy applied",
+    )
+
+
+def facts(audit: Audit) -> tuple[Fact, ...]:
+    """Success with its interval beside luck, and the typical error."""
+    line = audit.conclusion.line
+    cells = audit.finding(line.name).cells
+    if audit.chance is not None:
+        detail = f"{count(line.rebuilt)} of {count(len(audit.games))}{_sure(audit, line.rebuilt)}"
+        guessing = Fact(f"{100 * audit.chance:.3g}{SIGN}", "by guessing", "in the long run, without the model")
+        return Fact(_percent(audit, line.rebuilt), "identified", detail), guessing, *_proof(audit)
+    return (
+        *_rebuilt_fact(audit, line),
+        *_target_fact(audit, line),
+        *(() if cells is None else (Fact(percent(cells.exact_share), "of cells exact", str(cells)),)),
+        _nearer_fact(audit, line),
+        _typical(audit, line),
+        *_membership(audit),
+        *_proof(audit),
+    )
+
+
+def _proof(audit: Audit) -> Iterator[Fact]:
+    """What the noise proves: in this game, for two candidates, and epsilon."""
+    if audit.ceiling is not None:
+        proof = "certified" if audit.ceiling.certified else "not certified"
+        yield Fact(at_most(audit.ceiling.upper), "ceiling in this game", f"success of any attack; {proof}")
+    if audit.privacy is not None:
+        two, privacy = audit.privacy.membership, audit.privacy
+        yield Fact(at_most(two.upper), "ceiling for membership", "any attack that tells which of two records was used")
+        yield Fact(round_up(privacy.epsilon), "ε", f"at δ = {privacy.delta:g}; {privacy.adjacency}")
+
+
+def _membership(audit: Audit) -> tuple[Fact, ...]:
+    """Was this person in it?"""
+    if audit.membership is None:
+        return ()
+    share, positives = audit.membership.share, audit.membership.true_positives
+    detail = (
+        f"pairs of a person who was and one who was not; 95{SIGN} interval {interval(share.low, share.high)}; guessing "
+        f"50{SIGN}; at a false-positive rate of 1{SIGN}: {percent(positives.value)}"
+    )
+    return (Fact(percent(share.value), "was this person in it?", detail),)
+
+
+def _rebuilt_fact(audit: Audit, line: Line) -> tuple[Fact, ...]:
+    """The worst line, and the model as released if that is another line."""
+    luck, games = audit.finding(line.name).luck, count(len(audit.games))
+    chance = "" if luck is None else f"; {by_luck(luck.rebuilt_by_luck)}"
+    detail = f"{count(line.rebuilt)} of {games}{_sure(audit, line.rebuilt)}{chance}"
+    released = audit.findings[0]
+    if line.name == released.name or audit.kind == "this procedure":
+        return (Fact(_percent(audit, line.rebuilt), "rebuilt", detail),)
+    won = int(released.rebuilt.sum())
+    return (
+        Fact(_percent(audit, line.rebuilt), "rebuilt at the optimum", detail),
+        Fact(_percent(audit, won), "rebuilt as released", f"{count(won)} of {games}{_sure(audit, won)}"),
+    )
+
+
+def _target_fact(audit: Audit, line: Line) -> tuple[Fact, ...]:
+    """How many targets come back, where this is more than a guess gives."""
+    if line.targets <= line.targets_guessed:
+        return ()
+    guessed = f"a guess from the other columns: {count(line.targets_guessed)}"
+    detail = f"{count(line.targets)} of {count(len(audit.games))}{_sure(audit, line.targets)}; {guessed}"
+    return (Fact(_percent(audit, line.targets), "of targets read", detail),)
+
+
+def _nearer_fact(audit: Audit, line: Line) -> Fact:
+    luck = audit.finding(line.name).luck
+    chance = "" if luck is None else f"; {by_luck(luck.nearer_by_luck)}"
+    detail = f"baselines: {' and '.join(audit.baselines)}{_sure(audit, line.nearer)}{chance}"
+    return Fact(_percent(audit, line.nearer), "closer than every baseline", detail)
+
+
+def _typical(audit: Audit, line: Line) -> Fact:
+    errors = audit.finding(line.name).errors[audit.criterion]
+    oracle = number(float(np.median(audit.baselines[audit.oracle][audit.criterion])))
+    between = None if audit.complete else median_interval(errors, spread=audit.split_spread)
+    sure = "" if between is None else f"95{SIGN} interval {number(between[0])} to {number(between[1])}; "
+    detail = f"{sure}the {audit.oracle}: {oracle}; in feature standard deviations"
+    return Fact(number(float(np.median(errors))), "median error", detail)
+
+
+def _percent(audit: Audit, won: int) -> str:
+    return percent(won / len(audit.games))
+
+
+def _sure(audit: Audit, won: int) -> str:
+    return "" if audit.complete else f"; 95{SIGN} interval {interval(*audit.interval(won))}"

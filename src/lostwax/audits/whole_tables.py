@@ -14,8 +14,8 @@ from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from lostwax.adapters import sklearn
-from lostwax.adapters.sklearn.forests_alone import forest_alone
 from lostwax.adapters.sklearn.inputs import features
+from lostwax.adapters.sklearn.trees import forest_alone
 from lostwax.attacks.whole_table import RebuiltTable, Search, TooManyCellsError, WholeTable
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept

@@ -181,9 +181,9 @@ def simulate(
     game = {"seed": 0, **{name: read.arguments[name] for name in GAME if name in read.arguments}}
     train(read.subject, **game, models=models, store=store, engine=where)
     stored = shadows.Store(store).open(shadows.Game(read.subject, *(game[name] for name in GAME)))
-    held = len(stored.present()) * stored.chunk
-    asked = "" if held == models else f" ({models:,} requested; stored in chunks of {stored.chunk:,})"
-    print(f"{store} holds {held:,} models of {recipe}{asked}.")
+    number = len(stored.present()) * stored.chunk
+    asked = "" if number == models else f" ({models:,} requested; stored in chunks of {stored.chunk:,})"
+    print(f"{store} holds {number:,} models of {recipe}{asked}.")
 
 
 def _announce(recipe: Path) -> None:

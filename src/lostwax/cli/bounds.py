@@ -178,11 +178,11 @@ def _value(
     """The sampling that the options name; None if they name none."""
     from lostwax import bounds
 
-    given = {"--epochs": epochs, "--dataset-size": dataset_size, "--batch-size": batch_size}
+    options = {"--epochs": epochs, "--dataset-size": dataset_size, "--batch-size": batch_size}
     sizes = ("--dataset-size", "--batch-size")
     needs: dict[str, tuple[str, ...]] = {"balls-in-bins": ("--epochs",), "shuffled": ("--epochs",)}
     needs |= {"fixed": sizes, "truncated": sizes, "cyclic": ("--epochs",) if epochs is not None else ()}
-    for option, value in given.items():
+    for option, value in options.items():
         if (value is not None) != (option in needs.get(kind, ())):
             wanted = "needs" if value is None else "does not use"
             raise ValueError(f"{command}: --sampling {kind} {wanted} {option}.")
@@ -197,7 +197,7 @@ def _value(
     }
     if kind == "poisson":
         return None
-    return makes[kind](*(value for value in given.values() if value is not None))
+    return makes[kind](*(value for value in options.values() if value is not None))
 
 
 def _goal(
@@ -212,11 +212,11 @@ def _goal(
     """The goal that the options name; None for one record."""
     from lostwax import bounds
 
-    given = {"--records": records != 1, "--of": of is not None, "--prior": bool(prior), "--values": bool(values)}
-    given["--fpr"] = fpr is not None
+    options = {"--records": records != 1, "--of": of is not None, "--prior": bool(prior), "--values": bool(values)}
+    options["--fpr"] = fpr is not None
     uses = {"record": ("--records", "--of"), "attribute": ("--prior",), "membership": ("--fpr",)}
     uses["mean-squared-error"] = ("--prior", "--values")
-    for option, there in given.items():
+    for option, there in options.items():
         if there and option not in uses[kind]:
             raise ValueError(f"{command}: --goal {kind} does not use {option}.")
     if "--prior" in uses[kind] and not prior:

@@ -41,15 +41,15 @@ def judged(command: Callable[[], int]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    (reports, report_to), (traces, trace_to), (lifeline, held) = os.pipe(), os.pipe(), os.pipe()
+    (reports, report_to), (traces, trace_to), (lifeline, parent_end) = os.pipe(), os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
-        for end in (reports, traces, held):
+        for end in (reports, traces, parent_end):
             os.close(end)
         _be_child(command, report_to, trace_to, lifeline)
     for end in (report_to, trace_to, lifeline):
         os.close(end)
-    return _Parent(child, reports, traces).wait()  # `held` stays open as long as this process lives
+    return _Parent(child, reports, traces).wait()  # `parent_end` stays open as long as this process lives
 
 
 def _be_child(command: Callable[[], int], report_to: int, trace_to: int, lifeline: int) -> NoReturn:
@@ -96,7 +96,7 @@ class _Parent:
 
     def __init__(self, child: int, reports: int, traces: int) -> None:
         self.child, self.reports, self.traces = child, reports, traces
-        self.open, self.rest = True, b""  # whether the pipe is open, and the start of an incomplete line
+        self.open, self.begun_line = True, b""  # whether the pipe is open, and the start of an incomplete line
         self.verdict: int | None = None
         self.deadline = NEVER
         self.late = False
@@ -130,7 +130,7 @@ class _Parent:
             if ended:
                 return status
             now = time.monotonic()
-            for number in [one for one, when in self.signals.items() if when <= now]:
+            for number in [number for number, when in self.signals.items() if when <= now]:
                 del self.signals[number]
                 os.kill(self.child, number)
             if now > self.deadline and killed == NEVER:
@@ -147,7 +147,7 @@ class _Parent:
             except BlockingIOError:
                 return
             self.open = bool(text)
-            *lines, self.rest = (self.rest + text).split(b"\n")
+            *lines, self.begun_line = (self.begun_line + text).split(b"\n")
             for name, value in (line.split() for line in lines):
                 if name == b"deadline":
                     self.deadline = float(value)
@@ -190,7 +190,7 @@ class _Parent:
             self.signals.setdefault(number, time.monotonic() + (FORWARD_AFTER if number == signal.SIGINT else 0.0))
 
         forwarded = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        caught = [one for one in forwarded if signal.getsignal(one) is not signal.SIG_IGN]
+        caught = [number for number in forwarded if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, note) for number in caught}
         try:
             yield

@@ -32,20 +32,20 @@ def misspelt(words: list[str], commands: Commands, path: str = "lostwax") -> str
     """An error message for the first unknown command, option or choice; None if all are known."""
     if not words or words[0] in HELP or words[0].startswith("--tyro"):
         return None
-    name, *rest = words
+    name, *arguments = words
     if name not in commands:
         kind = "option" if name.startswith("-") else "command"
         return f"{path} has no {kind} {name}.{_perhaps(name, commands)} See {path} --help."
     command = commands[name]
     if isinstance(command, Mapping):
-        return misspelt(rest, command, f"{path} {name}")
+        return misspelt(arguments, command, f"{path} {name}")
     options = set(_options(command))
-    for word in rest:
+    for word in arguments:
         option = word.partition("=")[0].replace("_", "-")
         if word.startswith("--") and option not in options | HELP:
             cure = _in_recipe(command, option) or _perhaps(option, options)
             return f"{path} {name} has no option {option}.{cure} See {path} {name} --help."
-    for value, choices in _chosen(command, rest):
+    for value, choices in _chosen(command, arguments):
         if value not in choices:
             return f"{path} {name}: unknown {value}.{_perhaps(value, choices)} Expected {', '.join(choices)}."
     return None

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from lostwax.numerals import side_by_side
+
 if TYPE_CHECKING:
     from lostwax.games import Attack, Knowledge, Records, Threat, Trainer
 
@@ -50,7 +52,7 @@ def attacks() -> str:
         threats.Weak(size=5),
         threats.Weak(size=2, per_class=(1, 0, 1)),
     )
-    by_name = {_in_words(one): one for one in adversaries}
+    by_name = {_in_words(threat): threat for threat in adversaries}
     settings = {"DPSGD": {"noise_multiplier": 0.5}}
     trained = {kind.__name__: kind(**settings.get(kind.__name__, {})) for kind in _kinds(trainers, "tile_size")}
     trained["private start"] = trainers.GD(init=LeCunNormal(seed=None))
@@ -149,32 +151,34 @@ def _matrix(title: str, rows: Mapping[str, Attack], columns: Mapping[str, list[K
     Columns with the same attacks are merged, with the reasons of the first. A shared reason is listed once.
     """
     every = [game for games in columns.values() for game in games]
-    found = {name: [_objection(attack, games, every) for attack in rows.values()] for name, games in columns.items()}
+    objections_by_column = {
+        name: [_objection(attack, games, every) for attack in rows.values()] for name, games in columns.items()
+    }
     attacks_by: dict[str, list[str]] = {}  # the attacks that a reason is about
-    for objections in found.values():
+    for objections in objections_by_column.values():
         for name, why in zip(rows, objections, strict=True):
             if why is not None and name not in attacks_by.setdefault(why, []):
                 attacks_by[why].append(name)
     alike: dict[tuple[bool, ...], list[str]] = {}
-    for name, objections in found.items():
+    for name, objections in objections_by_column.items():
         alike.setdefault(tuple(why is None for why in objections), []).append(name)
-    reasons = list(dict.fromkeys(why for names in alike.values() for why in found[names[0]] if why is not None))
+    reasons = list(
+        dict.fromkeys(why for names in alike.values() for why in objections_by_column[names[0]] if why is not None)
+    )
     marks: dict[str | None, str] = {None: "yes", **{why: f"[{number}]" for number, why in enumerate(reasons, 1)}}
-    cells = [[marks[why] for why in found[names[0]]] for names in alike.values()]
+    cells = [[marks[why] for why in objections_by_column[names[0]]] for names in alike.values()]
     titles = [",\n".join(names) for names in alike.values()]
-    lines = _side_by_side(titles, rows, cells)
+    lines = _table(titles, rows, cells)
     if max(map(len, lines)) > _width():
-        lines = _side_by_side([name.replace("(", "\n(") for name in titles], rows, cells)
+        lines = _table([name.replace("(", "\n(") for name in titles], rows, cells)
     notes = [_wrapped(f"{', '.join(attacks_by[why])}: {why}", f"[{number}] ") for number, why in enumerate(reasons, 1)]
     return "\n".join([title, *lines, "", *notes])
 
 
-def _side_by_side(titles: list[str], rows: Iterable[str], cells: list[list[str]]) -> list[str]:
+def _table(titles: list[str], rows: Iterable[str], cells: list[list[str]]) -> list[str]:
     """The lines of a table: titles of one or more lines, and a name before each row."""
     head = zip_longest(*(title.split("\n") for title in titles), fillvalue="")
-    table = [*(("", *line) for line in head), *zip(rows, *cells, strict=True)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return side_by_side([*(("", *line) for line in head), *zip(rows, *cells, strict=True)])
 
 
 def _wrapped(text: str, mark: str) -> str:
@@ -188,7 +192,7 @@ def _width() -> int:
 
 def _objection(attack: Attack, games: list[Knowledge], every: list[Knowledge]) -> str | None:
     """Why it applies to none of the games; of several reasons, the one about what these games have in common."""
-    from lostwax.games.running import objection_to
+    from lostwax.games.protocols import objection_to
 
     reasons = [objection_to(attack, game) for game in games]
     if None in reasons:

@@ -16,12 +16,11 @@ from lostwax.games.facts import (
     TrainerFacts,
 )
 from lostwax.games.fitted import Extremes, Fitted, Part, Present, ReleasedTable, RowSample, Stationary, Stored, Sums
-from lostwax.games.informed import Informed, Table
 from lostwax.games.notes import Note, Noted, Topic
 from lostwax.games.nouns import Cohort, Guess, Hints, Knowledge, Release, Step
 from lostwax.games.protocols import Access, Attack, Loss, Metric, Reconstructor, Threat, Trainer
 from lostwax.games.records import Records
-from lostwax.games.weak import Weak
+from lostwax.games.threats import Informed, Table, Weak
 
 __all__ = ["AccessFacts", "AttackFacts", "DefenceFacts", "Facts", "HintFacts", "LossFacts", "Mechanism"]
 __all__ += ["MetricFacts", "ThreatFacts", "TrainerFacts"]

@@ -62,9 +62,9 @@ class OneToOne:
         numbers = torch.arange(k).expand(m, k)
         if k == 1:
             return Pairs(numbers, numbers)
-        found, truth = (part.x.double().flatten(2).cpu() for part in (guesses, secrets))  # (m, k, d)
-        squared = torch.cdist(truth, found).square().nan_to_num(torch.finfo(torch.float64).max)  # (m, k, k)
-        order = torch.tensor([linear_sum_assignment(one.numpy())[1].tolist() for one in squared])
+        guess, truth = (part.x.double().flatten(2).cpu() for part in (guesses, secrets))  # (m, k, d)
+        squared = torch.cdist(truth, guess).square().nan_to_num(torch.finfo(torch.float64).max)  # (m, k, k)
+        order = torch.tensor([linear_sum_assignment(game.numpy())[1].tolist() for game in squared])
         return Pairs(order, numbers)
 
 
@@ -86,7 +86,13 @@ class NearestOfClass:
     def pairs(self, guesses: Records, secrets: Records) -> Pairs:
         """By distance, computed where the secrets are."""
         cut = zip(*(torch.split(part.x, GAMES_AT_A_TIME) for part in (guesses, secrets)), strict=True)
-        far = torch.cat([_distances(some.to(whose.device), whose) for some, whose in cut])  # (m, g, k)
+        worst = torch.finfo(torch.float64).max  # where there is no distance
+        far = torch.cat(
+            [
+                torch.cdist(guess.to(truth.device).double().flatten(2), truth.double().flatten(2)).cpu()
+                for guess, truth in cut
+            ]
+        ).nan_to_num(worst, worst)  # (m, g, k)
         if not secrets.y.is_floating_point():
             same = guesses.y.cpu().unsqueeze(2) == secrets.y.cpu().unsqueeze(1)  # (m, g, k)
             far = far.masked_fill(~same & same.any(2, keepdim=True), torch.inf)
@@ -108,8 +114,8 @@ class NearestAlternative:
 
     def pairs(self, guesses: Records, secrets: Records) -> Pairs:
         """By distance."""
-        found = [self.distance(one, secrets.x[:, 0]) for one in guesses.x.unbind(1)]
-        best = torch.from_numpy(np.stack(found, 1)).argmin(1, keepdim=True)  # (m, 1)
+        distances = [self.distance(alternative, secrets.x[:, 0]) for alternative in guesses.x.unbind(1)]
+        best = torch.from_numpy(np.stack(distances, 1)).argmin(1, keepdim=True)  # (m, 1)
         return Pairs(best, torch.zeros_like(best))
 
 
@@ -155,14 +161,14 @@ def other_games(secrets: Records, given: Tensor | None) -> Tensor:
     first = _first_alike(rows) == torch.arange(len(rows))
     for group in groups_of(given, len(rows)):
         games = group[first[group]]
-        found = torch.full((len(games),), -1)
+        next_one = torch.full((len(games),), -1)
         for turn in range(1, len(games)):
             ahead = games.roll(-turn)
             shared = (rows[games].unsqueeze(2) == rows[ahead].unsqueeze(1)).flatten(1).any(1)
-            found = torch.where((found < 0) & ~shared, ahead, found)
-            if (found >= 0).all():
+            next_one = torch.where((next_one < 0) & ~shared, ahead, next_one)
+            if (next_one >= 0).all():
                 break
-        others[games] = found
+        others[games] = next_one
     return others
 
 
@@ -185,9 +191,3 @@ def _first_alike(rows: Tensor) -> Tensor:
     """(m,) for each game the first one with the same numbers (m, k), in whatever order."""
     _, first, which = np.unique(rows.sort(1).values.numpy(), axis=0, return_index=True, return_inverse=True)
     return torch.from_numpy(first[which.reshape(-1)])
-
-
-def _distances(found: Tensor, truth: Tensor) -> Tensor:
-    """(m, g, ...) and (m, k, ...) -> (m, g, k), in float64; where there is none, the largest number."""
-    worst = torch.finfo(torch.float64).max
-    return torch.cdist(found.double().flatten(2), truth.double().flatten(2)).nan_to_num(worst, worst).cpu()

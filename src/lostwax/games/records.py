@@ -96,8 +96,7 @@ class Records:
 
     def is_cut(self) -> bool:
         """Whether a part is a slice of a larger tensor, which can be reached from it (`x._base`, its storage)."""
-        held = (part for _, part in self._named())
-        return any(part.untyped_storage().nbytes() > part.numel() * part.element_size() for part in held)
+        return any(part.untyped_storage().nbytes() > part.numel() * part.element_size() for _, part in self._named())
 
     def apart(self) -> Records:
         """A copy if the records are slices of a larger tensor, else the records themselves."""
@@ -126,12 +125,12 @@ class Records:
 
     def without(self, *others: Records) -> Records:
         """The records whose x is in none of the others: `secrets = secrets.without(known, prior)`."""
-        kept = torch.ones(len(self), dtype=torch.bool)
+        remaining = torch.ones(len(self), dtype=torch.bool)
         for other in others:
             if not isinstance(other, Records):
                 raise TypeError(f"Records.without: expected lw.Records(x, y), got {shown(other)}.")
-            kept &= self.matches(other) < 0
-        return self[kept.to(self.x.device)]
+            remaining &= self.matches(other) < 0
+        return self[remaining.to(self.x.device)]
 
     def _named(self) -> list[tuple[str, Tensor]]:
         """The parts that are there, by name."""
@@ -146,7 +145,7 @@ def _check_tensor(name: str, part: Any) -> None:
     """Raise an error unless it is a dense tensor of real numbers."""
     wanted = f"Records: expected {name} to"
     if isinstance(part, dict | tuple | list) and any(
-        isinstance(one, Tensor) for one in (part.values() if isinstance(part, dict) else part)
+        isinstance(value, Tensor) for value in (part.values() if isinstance(part, dict) else part)
     ):
         raise TypeError(
             f"{wanted} be a tensor, got several in a {type(part).__name__}. Pack them into one: "
@@ -209,8 +208,7 @@ def _codes(x: Tensor) -> NDArray[np.uint64]:
 
 def _all_equal(x: Tensor, other: Tensor, rows: Tensor) -> bool:
     """Is each record the row of the other that it was assigned? -1: none was."""
-    found = (rows >= 0).nonzero()[:, 0]
-    for some in torch.split(found, ROWS_AT_A_TIME):
+    for some in torch.split((rows >= 0).nonzero()[:, 0], ROWS_AT_A_TIME):
         ours, theirs = x[some.to(x.device)].cpu().double(), other[rows[some].to(other.device)].cpu().double()
         if not ((ours == theirs) | (ours.isnan() & theirs.isnan())).all():
             return False
@@ -236,7 +234,7 @@ def features(backbone: nn.Module, x: Tensor, batch_size: int) -> Tensor:
     try:
         with torch.no_grad():
             batches = ((batch, backbone(batch.to(like.device, like.dtype))) for batch in torch.split(x, batch_size))
-            made = torch.cat([_rows(outputs, len(batch)).to(x.device) for batch, outputs in batches])
+            computed = torch.cat([_rows(outputs, len(batch)).to(x.device) for batch, outputs in batches])
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
@@ -248,8 +246,18 @@ def features(backbone: nn.Module, x: Tensor, batch_size: int) -> Tensor:
     finally:
         for module, training in modes:
             module.training = training
-    _check_features(made)
-    return made
+    if bad := int((~torch.isfinite(computed)).sum()):
+        raise ValueError(
+            f"Records.through: {bad} of {computed.numel()} features are NaN or infinite. Check the backbone's weights "
+            "and the scale of x."
+        )
+    spread = (computed.amax(0) - computed.amin(0)).max()
+    if len(computed) > 1 and spread <= 1e-6 * computed.abs().max():
+        raise ValueError(
+            f"Records.through: the backbone gives the same features for all {len(computed)} records. Check that it is "
+            "trained, and that x is scaled as in its training."
+        )
+    return computed
 
 
 def _rows(outputs: object, records: int) -> Tensor:
@@ -261,19 +269,3 @@ def _rows(outputs: object, records: int) -> Tensor:
             "Pass a module that ends where the new layer begins."
         )
     return outputs.flatten(1)
-
-
-def _check_features(made: Tensor) -> None:
-    """Raise an error for features that are not finite, or equal for all records."""
-    bad = int((~torch.isfinite(made)).sum())
-    if bad:
-        raise ValueError(
-            f"Records.through: {bad} of {made.numel()} features are NaN or infinite. Check the backbone's weights "
-            "and the scale of x."
-        )
-    spread = (made.amax(0) - made.amin(0)).max()
-    if len(made) > 1 and spread <= 1e-6 * made.abs().max():
-        raise ValueError(
-            f"Records.through: the backbone gives the same features for all {len(made)} records. Check that it is "
-            "trained, and that x is scaled as in its training."
-        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,23 @@ class LabelSums:
     totals: Floats  # (m, k) of each node: of k classes the total weight of each, or of k targets their weighted sum
     weight: Floats  # (n,) the weight of each row in them
     rounding: Floats  # (m,) largest error of a total; inf: nothing is said about this node
+
+    @classmethod
+    def of_root(cls, totals: Floats, weight: Floats, error: float, nodes: int) -> LabelSums:
+        """The sums (k,) of all rows, those of the root, and nothing about its other nodes."""
+        at_root = np.arange(nodes) == 0
+        return cls(np.where(at_root[:, None], totals, 0.0), weight, np.where(at_root, error, np.inf))
+
+
+class Level(NamedTuple):
+    """Rows of a tree at one depth, and the side that each takes there."""
+
+    rows: Ints  # (k,) those that are not in a leaf yet
+    node: Ints  # (k,) where each is
+    value: Floats  # (k,) of the column that the node splits
+    left: Bools  # (k,) the side each takes
+    child: Ints  # (k,) where that leads
+    shown: Bools  # (k,) sizes show that the row, if it is missing, took this side; all are, of known rows
 
 
 @dataclass(frozen=True)
@@ -57,17 +74,35 @@ class Tree:
     categories: Mapping[int, Bools] = field(default_factory=dict)  # nodes that split codes: (codes,) which go left
 
     @property
+    def tells_path(self) -> bool:
+        """Whether its sizes say anything."""
+        return bool(np.isfinite(self.rounding).any())
+
+    @property
     def tells_label(self) -> bool:
         """Whether it says anything about the labels in some node."""
         return self.labels is not None and bool(np.isfinite(self.labels.rounding).any())
 
-    def levels(self) -> Iterator[Ints]:
-        """The nodes of each depth, the root first."""
-        nodes = np.zeros(1, dtype=np.intp)
-        while len(nodes):
-            yield nodes
-            inner = nodes[self.feature[nodes] != LEAF]
-            nodes = np.concatenate([self.left[inner], self.right[inner]])
+    def levels(self, x: Floats, rows: Ints, *, strict: bool) -> Iterator[Level]:
+        """Some of the rows x (n, d), as the trees compare them, on their way to the leaves, one depth at a time."""
+        node = np.zeros(len(rows), dtype=np.intp)
+        while len(rows := rows[inner := self.feature[node] != LEAF]):
+            node = node[inner]
+            value = x[rows, self.feature[node]]
+            left = self._goes_left(node, value, strict)
+            child = np.where(left, self.left[node], self.right[node])
+            yield Level(rows, node, value, left, child, np.ones(len(rows), dtype=np.bool_))
+            node = child
+
+    def _goes_left(self, node: Ints, value: Floats, strict: bool) -> Bools:
+        threshold = self.threshold[node]
+        left = value < threshold if strict else value <= threshold
+        for split, to_left in self.categories.items():
+            here = node == split
+            codes = np.nan_to_num(value[here], nan=-1).astype(np.intp)
+            known = (codes >= 0) & (codes < len(to_left))
+            left[here] = np.where(known, to_left[codes.clip(0, len(to_left) - 1)], False)
+        return np.where(np.isnan(value), self.missing_left[node], left)
 
 
 def half_way(lower: Floats, upper: Floats) -> Floats:
@@ -77,18 +112,12 @@ def half_way(lower: Floats, upper: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Cuts:
-    """Thresholds that a model has for one column, wherever they are used, made of the values of all rows.
-
-    They are values of the column (`values`), or half-way between two that are neighbours among its distinct values.
-    """
+class ColumnThresholds:
+    """Thresholds that a model has for one column, made of the values of its rows."""
 
     column: int
     thresholds: Floats  # (k,) sorted, distinct
-    values: bool  # each is a value of the column; otherwise each is half-way between two neighbours
-    complete: bool = False  # there is one between any two neighbours (or one at any value), used in a tree or not
-    between: Callable[[Floats, Floats], Floats] = half_way  # as the library rounds it; monotone in both values
-    rows: Bools | None = None  # (n,) the rows whose values they are made of; None: all
+    rows: Bools | None = field(default=None, kw_only=True)  # (n,) the rows whose values they are made of; None: all
 
     @property
     def of_all_rows(self) -> bool:
@@ -97,22 +126,20 @@ class Cuts:
 
 
 @dataclass(frozen=True)
-class Quantiles:
-    """Thresholds of one column that are quantiles of its values, by a method of np.percentile.
+class Cuts(ColumnThresholds):
+    """Values of the column (`values`), or half-way between two that are neighbours among its distinct values."""
 
-    The method is one whose quantiles are order statistics, or half-way between two neighbours.
-    """
+    values: bool  # each is a value of the column; otherwise each is half-way between two neighbours
+    complete: bool = False  # there is one between any two neighbours (or one at any value), used in a tree or not
+    between: Callable[[Floats, Floats], Floats] = half_way  # as the library rounds it; monotone in both values
 
-    column: int
-    thresholds: Floats  # (k,) sorted, distinct
+
+@dataclass(frozen=True)
+class Quantiles(ColumnThresholds):
+    """Quantiles of its values, by a method of np.percentile: order statistics, or half-way between two neighbours."""
+
     percentages: Floats  # (q,) sorted; quantiles that are equal were merged
-    rows: Bools | None = None  # (n,) the rows whose values they are made of; None: all
     method: Method = "averaged_inverted_cdf"
-
-    @property
-    def of_all_rows(self) -> bool:
-        """Whether they are made of the values of all rows: not of some, drawn by their number."""
-        return self.rows is None or bool(self.rows.all())
 
 
 @dataclass(frozen=True)
@@ -134,17 +161,23 @@ class Forest:
         return replace(
             self,
             trees=tuple(replace(tree, share=None, labels=None) for tree in self.trees),
-            cuts=tuple(one for one in self.cuts if one.of_all_rows),
-            quantiles=tuple(one for one in self.quantiles if one.of_all_rows),
+            cuts=tuple(cuts for cuts in self.cuts if cuts.of_all_rows),
+            quantiles=tuple(quantiles for quantiles in self.quantiles if quantiles.of_all_rows),
             ordered=False,
         )
 
     def columns(self) -> Ints:
         """The columns that trees split, or that have other thresholds."""
         split = [np.unique(tree.feature[tree.feature != LEAF]) for tree in self.trees]
-        cut = [cuts.column for cuts in self.cuts] + [quantiles.column for quantiles in self.quantiles]
+        cut = [thresholds.column for thresholds in (*self.cuts, *self.quantiles)]
         return np.unique(np.concatenate([np.array(cut, dtype=np.intp), *split]))
 
     def cast(self, x: Floats) -> Floats:
         """Values as the trees compare them."""
-        return x.astype(np.float32).astype(np.float64) if self.single else x.astype(np.float64)
+        return in_float32(x) if self.single else x.astype(np.float64)
+
+
+def in_float32(values: Floats) -> NDArray[np.float64]:
+    """Numbers rounded to float32; too large ones are infinite."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32).astype(np.float64)

@@ -111,7 +111,7 @@ class Affine:
 def _immovable(augment: str, records: Records) -> str | None:
     """Why these records cannot be transformed, as a clause."""
     if records.features is not None:
-        return f"{augment} moves x, but the net trains on features that were computed from the original x"
+        return f"{augment} moves x, but the net trains on features that were computed from the original x."
     if records.x.ndim != 4:
-        return f"{augment} moves images (n, channels, height, width), but the prior has shape {tuple(records.x.shape)}"
+        return f"{augment} moves images (n, channels, height, width), but the prior has shape {tuple(records.x.shape)}."
     return None

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lostwax.games import Attack, Cohort, Hints, Knowledge, Records, Release
 from lostwax.games.nouns import with_records
-from lostwax.games.running import accepted, objection_to
+from lostwax.games.protocols import accepted, objection_to
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import TABLES, Cost, Rate
 from lostwax.progress import progress
@@ -174,8 +174,7 @@ def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
             f"{len(prior)}, bring {attack.shadows - len(prior)} more, make them with augment=Shifts() or Affine(), "
             "or, where training is random, train on each more than once with augment=Repeats()."
         )
-    clause = attack.augment.objection(prior)
-    return None if clause is None else f"{clause}."
+    return attack.augment.objection(prior)
 
 
 ENGINES = tuple(LinearResponse(directions=count) for count in (256, 64, 16))  # where training all models is too slow

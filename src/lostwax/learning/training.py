@@ -180,9 +180,9 @@ class Examples(NamedTuple):
 
 
 @torch.no_grad()
-def answer(decoder: nn.Module, features: Tensor) -> Tensor:
-    """(m, ...) the decoder's answers, some models at a time."""
-    return torch.cat([decoder(rows) for rows in torch.split(features, MODELS_AT_A_TIME)])
+def answer(net: nn.Module, features: Tensor, at_a_time: int = MODELS_AT_A_TIME) -> Tensor:
+    """(m, ...) the net's answers, some models at a time."""
+    return torch.cat([net(rows) for rows in torch.split(features, at_a_time)])
 
 
 def errors(decoder: nn.Module, examples: Examples) -> Tensor:

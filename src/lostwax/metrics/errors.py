@@ -117,9 +117,8 @@ class SpreadRMSE(_Checked):
         """(games, ...) twice -> (games,)."""
         guess, truth = guess.flatten(1), truth.flatten(1)
         some = max(1, BLOCK_NUMBERS // max(1, guess.shape[1]))
-        return torch.cat(
-            [self._errors(*part) for part in zip(torch.split(guess, some), torch.split(truth, some), strict=True)]
-        )
+        parts = zip(torch.split(guess, some), torch.split(truth, some), strict=True)
+        return torch.cat([self._errors(*part) for part in parts])
 
     def _errors(self, guess: Tensor, truth: Tensor) -> Tensor:
         varies = self.deviation > 0

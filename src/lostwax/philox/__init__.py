@@ -51,11 +51,7 @@ def by_numpy(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
     else:
         shares = [slice(worker, None, workers) for worker in range(workers)]
         with ThreadPoolExecutor(workers) as pool:
-            list(
-                pool.map(
-                    lambda share, own: _fill(key, before, words[share], own), shares, [rows[one] for one in shares]
-                )
-            )
+            list(pool.map(lambda share: _fill(key, before, words[share], rows[share]), shares))
     return torch.from_numpy(words.view(np.int32))
 
 
@@ -74,11 +70,11 @@ def by_triton(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
     from lostwax.philox.kernel import CHUNK, philox
 
     low, high = np.frombuffer(key.to_bytes(16, "little"), np.int64).tolist()
-    made = torch.empty(len(numbers), BLOCK * blocks, dtype=torch.int32, device=numbers.device)
+    drawn = torch.empty(len(numbers), BLOCK * blocks, dtype=torch.int32, device=numbers.device)
     grid = (len(numbers), -(-blocks // CHUNK))
-    with torch.cuda.device(made.get_device()):  # where Triton launches
-        philox[grid](made.view(torch.int64), numbers.long().contiguous(), low, high, before, blocks)
-    return made
+    with torch.cuda.device(drawn.get_device()):  # where Triton launches
+        philox[grid](drawn.view(torch.int64), numbers.long().contiguous(), low, high, before, blocks)
+    return drawn
 
 
 # Reals are computed in float32 and agree to rounding on every device. Integers are the same everywhere.

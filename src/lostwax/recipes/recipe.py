@@ -82,8 +82,8 @@ class Recipe:
                 f"recipe: {self.path}: expected seed to be one whole number: a report is about one audit. For several "
                 "seeds, call lw.audit(..., seed=[0, 1, 2]) in Python."
             )
-        found: Audit = audit(self.subject, **{**self.arguments, **changes})
-        return found
+        result: Audit = audit(self.subject, **{**self.arguments, **changes})
+        return result
 
 
 def _run(path: Path) -> dict[str, Any]:
@@ -99,28 +99,28 @@ def _run(path: Path) -> dict[str, Any]:
 
 
 def _kind(path: Path, names: Mapping[str, Any]) -> str:
-    found = [kind for kind in REQUIRED if kind in names]
-    if len(found) == 1:
-        return found[0]
-    why = "both model and net" if found else "neither model nor net"
+    kinds = [kind for kind in REQUIRED if kind in names]
+    if len(kinds) == 1:
+        return kinds[0]
+    why = "both model and net" if kinds else "neither model nor net"
     raise ValueError(
         f"recipe: {path} defines {why}. Define model and data = (X, y) to audit a fitted model, or net and trainer to "
-        f"audit a way of training.{_misspelt(names, REQUIRED) if not found else ''}"
+        f"audit a way of training.{_misspelt(names, REQUIRED) if not kinds else ''}"
     )
 
 
-def _report_fields(path: Path, given: Any) -> dict[str, Any]:
+def _report_fields(path: Path, values: Any) -> dict[str, Any]:
     """The fields of the report, checked before hours of work."""
     from lostwax.reports.fields import NAMES, ReportFields, plain
 
     cure = f"Define report = {{...}} with some of {', '.join(NAMES)}."
-    if not isinstance(given, Mapping):
-        raise ValueError(f"recipe: {path}: report is a {type(given).__name__}. {cure}")
-    for name in given:
+    if not isinstance(values, Mapping):
+        raise ValueError(f"recipe: {path}: report is a {type(values).__name__}. {cure}")
+    for name in values:
         if name not in NAMES:
             raise ValueError(f"recipe: {path}: report has the key {name!r}, which is not a field of a report. {cure}")
-    ReportFields(**plain(given))
-    return dict(given)
+    ReportFields(**plain(values))
+    return dict(values)
 
 
 def _misspelt(names: Mapping[str, Any], absent: Any) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lostwax.audits.conclusion import Conclusion
 from lostwax.audits.decision import Decision, decide
-from lostwax.audits.first_screen import Fact, facts
+from lostwax.audits.text import Fact, facts
 from lostwax.games import Sees, Topic
 from lostwax.grades import Grade
 from lostwax.numerals import count
@@ -82,9 +82,9 @@ def attacker(audit: Audit) -> Attacker:
     knowledge = INSIDER if adversary.knows_all_others else OUTSIDER if adversary.knows_none else BETWEEN
     seen = _Premise(*(text.replace("{access}", adversary.access) for text in SEEN[adversary.sees]))
     known = _Premise(*(text.replace("{row}", adversary.unit).replace("{threat}", audit.threat) for text in knowledge))
-    given = ["its label"] if audit.labels_given else []
-    given += ["a short list of records that it may be"] if audit.chance is not None else []
-    also = f"; they are given {' and '.join(given)}" if given else ""
+    extras = ["its label"] if audit.labels_given else []
+    extras += ["a short list of records that it may be"] if audit.chance is not None else []
+    also = f"; they are given {' and '.join(extras)}" if extras else ""
     return Attacker(
         seen.said,
         f"{known.said}{also}.",

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import cycle
+from itertools import cycle, groupby
 from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +32,16 @@ DASHES = ("-", "--", ":", "-.")
 LONGEST = 34  # characters of a name in a legend
 NEURONS = ("neurons_best", "neurons_median", "neurons_worst")  # games by error
 
+# of the figures of neurons
+CLEAR = 3.0  # standard errors that count as significant
+COLUMN = 12  # neurons per column; wider layers have several columns
+CELL, SMALL = (44.0, 19.0), (14.0, 14.0)  # points; small cells have no number
+PALEST = 0.12
+LEFT, TOP, GAP = 24.0, 46.0, 40.0  # margins left, above, and between layers
+NARROWEST = 62.0  # width of a layer, for its name
+MODULE_LONGEST = 16  # characters of a module's name
+NAMED = 5  # neurons in the alt text
+
 
 class Chart(NamedTuple):
     """A figure, its alt text, and the scale of its x axis."""
@@ -43,18 +53,16 @@ class Chart(NamedTuple):
 
 def drawn(audit: Audit) -> dict[str, Chart]:
     """All figures that apply to this audit, by name."""
-    found = {}
+    charts = {}
     if audit.chance is None:
-        found["errors"] = draw_errors(audit)
+        charts["errors"] = draw_errors(audit)
     if audit.findings[0].null_errors:
-        found["roc"] = draw_roc(audit)
+        charts["roc"] = draw_roc(audit)
     if audit.ceiling is not None:
-        found["ceiling"] = draw_ceiling(audit)
-    if (held := audit.findings[0].neurons) is not None:
-        from lostwax.reports.neurons_figure import draw_neurons
-
-        found |= {name: draw_neurons(audit, index) for name, index in zip(NEURONS, held.places, strict=True)}
-    return found
+        charts["ceiling"] = draw_ceiling(audit)
+    if (neurons := audit.findings[0].neurons) is not None:
+        charts |= {name: draw_neurons(audit, index) for name, index in zip(NEURONS, neurons.places, strict=True)}
+    return charts
 
 
 def draw_errors(audit: Audit) -> Chart:
@@ -110,10 +118,10 @@ def draw_roc(audit: Audit) -> Chart:
             x, y = np.maximum(curve.fpr[1:], least), np.maximum(curve.tpr[1:], least)
             label = f"the attack, against {null}" if len(nulls) > 1 else "the attack"
             axes.plot(x, y, color=COLOURS["accent"], linewidth=2, linestyle=dashes, drawstyle="steps-post", label=label)
-        for one in rates(audit):
-            rate, low = max(one.rate, least), max(one.low, least)
-            ends, ink = [[rate - low], [max(0.0, one.high - rate)]], COLOURS["ink"]
-            axes.errorbar(one.fpr, rate, yerr=ends, fmt="o", color=ink, markersize=5, linewidth=1.2, capsize=4)
+        for point in rates(audit):
+            rate, low = max(point.rate, least), max(point.low, least)
+            ends, ink = [[rate - low], [max(0.0, point.high - rate)]], COLOURS["ink"]
+            axes.errorbar(point.fpr, rate, yerr=ends, fmt="o", color=ink, markersize=5, linewidth=1.2, capsize=4)
         axes.set(xscale="log", yscale="log", xlim=(least, 1.1), ylim=(least, 1.4))
         axes.set_xlabel("false-positive rate (found by chance)")
         axes.set_ylabel("true-positive rate (found by the attack)")
@@ -123,7 +131,7 @@ def draw_roc(audit: Audit) -> Chart:
             axis.set_ticks([], minor=True)
         axes.legend(frameon=False, loc="lower right", labelcolor=COLOURS["ink"])
         figure.tight_layout(pad=0.6)
-    return Chart(figure, "; ".join(str(one) for one in rates(audit)) or "ROC curve")
+    return Chart(figure, "; ".join(str(point) for point in rates(audit)) or "ROC curve")
 
 
 def draw_ceiling(audit: Audit) -> Chart:
@@ -154,22 +162,22 @@ def draw_ceiling(audit: Audit) -> Chart:
 
 def draw_comparison(audits: Sequence[Compared]) -> Chart:
     """Success with its interval, ceiling and accuracy, one place on the x axis per audit."""
-    places, wanted = np.arange(len(audits)), max(len(one.name) for one in audits)
+    places, wanted = np.arange(len(audits)), max(len(audit.name) for audit in audits)
     with style():
         figure, axes = blank(WIDTH, 340)
-        success = np.array([one.success for one in audits])
-        ends = [[one.success - one.low for one in audits], [one.high - one.success for one in audits]]
+        success = np.array([audit.success for audit in audits])
+        ends = [[audit.success - audit.low for audit in audits], [audit.high - audit.success for audit in audits]]
         axes.errorbar(
             places, success, yerr=ends, fmt="o-", color=COLOURS["accent"], capsize=5, linewidth=1.6, label="success"
         )
-        if any(one.nearer is not None for one in audits):
-            nearer = [math.nan if one.nearer is None else one.nearer for one in audits]
+        if any(audit.nearer is not None for audit in audits):
+            nearer = [math.nan if audit.nearer is None else audit.nearer for audit in audits]
             look: Any = {"color": COLOURS["accent"], "markerfacecolor": COLOURS["paper"], "linewidth": 1}
             axes.plot(places, nearer, "o:", **look, label="closer than every baseline")
-        if any(one.accuracy is not None for one in audits):
-            accuracy = [math.nan if one.accuracy is None else one.accuracy for one in audits]
+        if any(audit.accuracy is not None for audit in audits):
+            accuracy = [math.nan if audit.accuracy is None else audit.accuracy for audit in audits]
             axes.plot(places, accuracy, "s--", color=COLOURS["ink"], linewidth=1.4, label="accuracy")
-        ceilings = [(place, one.ceiling) for place, one in enumerate(audits) if one.ceiling is not None]
+        ceilings = [(place, audit.ceiling) for place, audit in enumerate(audits) if audit.ceiling is not None]
         if ceilings:
             axes.hlines(
                 [high for _, high in ceilings],
@@ -180,13 +188,15 @@ def draw_comparison(audits: Sequence[Compared]) -> Chart:
                 label="ceiling for any attack",
             )
         axes.set(ylim=(-0.03, 1.05), xlim=(-0.5, len(audits) - 0.5))
-        shown = [fill(shorten(one.name, 2 * LONGEST, placeholder="…"), max(8, 110 // len(audits))) for one in audits]
+        shown = [
+            fill(shorten(audit.name, 2 * LONGEST, placeholder="…"), max(8, 110 // len(audits))) for audit in audits
+        ]
         axes.set_xticks(places, labels=shown, fontsize=11 if wanted * len(audits) < 100 else 9)
         axes.yaxis.set_major_formatter(lambda value, _: percent(round(value, 6)))
         axes.set_ylabel("share")
         axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, fontsize=11, borderaxespad=0)
         figure.tight_layout(pad=0.6)
-    return Chart(figure, "; ".join(f"{one.name}: success {one.success_in_words()}" for one in audits))
+    return Chart(figure, "; ".join(f"{audit.name}: success {audit.success_in_words()}" for audit in audits))
 
 
 def as_svg(chart: Chart, name: str) -> str:
@@ -272,3 +282,92 @@ def _drawn(values: NDArray[np.float64], bins: NDArray[np.float64]) -> NDArray[np
 
 def _counts(values: NDArray[np.float64], bins: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.histogram(_drawn(values, bins), bins)[0]
+
+
+class Cell(NamedTuple):
+    """A neuron."""
+
+    module: str
+    number: int
+    share: float  # of a blind guess's error that reading it removes
+    clear: bool  # significantly different from 0
+
+
+def cells(audit: Audit, index: int) -> list[Cell]:
+    """All neurons, for a game that Mnemonist explained."""
+    neurons = audit.findings[0].neurons
+    if neurons is None or index not in neurons.places:
+        explained = "none" if neurons is None else ", ".join(map(str, neurons.places))
+        raise ValueError(f"draw_neurons: expected one of the games with neurons ({explained}), got index={index}.")
+    at = neurons.places.index(index)
+    numbers = zip(neurons.rows, neurons.shares[at].tolist(), neurons.standard_errors[at].tolist(), strict=True)
+    return [Cell(row.module, row.number, share, abs(share) > CLEAR * error) for row, share, error in numbers]
+
+
+def draw_neurons(audit: Audit, index: int) -> Chart:
+    """The neurons that hold the record of the game at this index of the audit's list."""
+    neurons = cells(audit, index)
+    layers = [list(layer) for _, layer in groupby(neurons, key=lambda cell: cell.module)]
+    numbered = all(len(layer) <= COLUMN for layer in layers)
+    width, height = CELL if numbered else SMALL
+    widths = [max(-(-len(layer) // COLUMN) * width, NARROWEST) + GAP for layer in layers]
+    across, down = LEFT + sum(widths), TOP + height * min(COLUMN, max(len(layer) for layer in layers))
+    muted, boxes = COLOURS["muted"], Boxes()
+    with style():
+        figure, axes = blank(round(across), round(down))
+        axes.set(xlim=(0, across), ylim=(down, 0))
+        axes.set_axis_off()
+        axes.set_position((0, 0, 1, 1))
+        for number, layer in enumerate(layers):
+            left = LEFT + sum(widths[:number])
+            module = shorten(f"module {layer[0].module}", MODULE_LONGEST, placeholder="…")
+            axes.text(left, 14, f"layer {number + 1}", va="center")
+            axes.text(left, 32, module, va="center", color=muted, fontsize=10)
+            for cell in layer:
+                column, line = divmod(cell.number, COLUMN)
+                x, y = left + column * width, TOP + line * height
+                boxes.append((cell, x, y))
+                if numbered:
+                    axes.text(x - 5, y + height / 2, str(cell.number), ha="right", va="center", color=muted, fontsize=9)
+        _draw_boxes(axes, boxes, (width - 2, height - 2), numbered=numbered)
+    return Chart(figure, in_words(neurons))
+
+
+def in_words(neurons: list[Cell]) -> str:
+    """Alt text: the neurons that hold most."""
+    holding = sorted((cell for cell in neurons if cell.clear and cell.share > 0), key=lambda cell: -cell.share)
+    if not holding:
+        return f"None of {len(neurons)} neurons holds this record."
+    most = ", ".join(f"neuron {cell.number} of layer “{cell.module}” {percent(cell.share)}" for cell in holding[:NAMED])
+    others = f", and {len(holding) - NAMED} more" if len(holding) > NAMED else ""
+    return f"{len(holding)} of {len(neurons)} neurons hold this record: {most}{others}."
+
+
+Boxes = list[tuple[Cell, float, float]]  # cells and their positions x, y
+
+
+def _draw_boxes(axes: Axes, boxes: Boxes, size: tuple[float, float], *, numbered: bool) -> None:
+    """Draw all boxes as collections: thousands of single patches would take a minute."""
+    from matplotlib.collections import LineCollection, PatchCollection
+    from matplotlib.colors import to_rgba
+    from matplotlib.patches import Rectangle
+
+    width, height = size
+    strongest = max(cell.share for cell, _, _ in boxes)
+
+    def rectangles(some: Boxes) -> list[Rectangle]:
+        return [Rectangle((x, y), width, height) for _, x, y in some]
+
+    axes.add_collection(PatchCollection(rectangles(boxes), facecolor="none", edgecolor=COLOURS["line"], linewidth=1))
+    misleading = [(x, y) for cell, x, y in boxes if cell.clear and cell.share < 0]
+    crosses = [((x, y + a), (x + width, y + b)) for x, y in misleading for a, b in ((0, height), (height, 0))]
+    axes.add_collection(LineCollection(crosses, colors=COLOURS["muted"], linewidths=0.9))
+    holding = [(cell, x, y) for cell, x, y in boxes if cell.clear and cell.share >= 0]
+    strengths = [max(PALEST, cell.share / strongest) if strongest > 0 else PALEST for cell, _, _ in holding]
+    colours = [to_rgba(COLOURS["accent"], strength) for strength in strengths]
+    axes.add_collection(PatchCollection(rectangles(holding), facecolors=colours, linewidth=0))
+    for (cell, x, y), strength in zip(holding, strengths, strict=True):
+        if numbered:
+            ink = COLOURS["paper" if strength > 0.6 else "ink"]
+            middle = x + width / 2, y + height / 2 + 0.5
+            axes.text(*middle, percent(cell.share), ha="center", va="center", color=ink, fontsize=9.5)

@@ -12,14 +12,14 @@ from lostwax.audits.decision import Suggestion, decide
 from lostwax.cards import card
 from lostwax.fields import shown
 from lostwax.grades import Grade
-from lostwax.numerals import at_most, count, interval, percent
+from lostwax.numerals import SIGN, at_most, count, interval, percent, side_by_side
 from lostwax.reports.fields import policy_of
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
     from lostwax.reports.charts import Chart
 
-MOST = 12  # audits on one page
+MOST_AUDITS = 12  # on one page
 
 
 class Compared(NamedTuple):
@@ -38,11 +38,6 @@ class Compared(NamedTuple):
     certified: bool
     accuracy: float | None
 
-    @property
-    def tone(self) -> str:
-        """The colour of its grade."""
-        return self.suggestion.tone
-
     def success_in_words(self) -> str:
         """12 % (10 % to 15 %)."""
         sure = "" if self.low == self.high else f" ({interval(self.low, self.high)})"
@@ -50,9 +45,18 @@ class Compared(NamedTuple):
 
     def ceiling_in_words(self) -> str:
         """Empty without one."""
-        if self.ceiling is None:
-            return ""
-        return f"{at_most(self.ceiling)}{'' if self.certified else ' (not certified)'}"
+        certainty = "" if self.certified else " (not certified)"
+        return "" if self.ceiling is None else f"{at_most(self.ceiling)}{certainty}"
+
+    @property
+    def detail(self) -> str:
+        """Grade, suggestion and accuracy, on a card."""
+        accuracy = "" if self.accuracy is None else f"; accuracy {self.accuracy_in_words()}"
+        return f"success; {self.grade}: {self.suggestion}{accuracy}"
+
+    def accuracy_in_words(self) -> str:
+        """Empty if it is not known."""
+        return "" if self.accuracy is None else f"{100 * self.accuracy:.1f}{SIGN}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,7 +76,7 @@ class Comparison:
     def measured(self) -> tuple[str, ...]:
         """What each defence does to success and accuracy, one sentence each."""
         first, *others = self.audits
-        return tuple(_sentence(first, other) for other in others)
+        return tuple(_effect(first, other) for other in others)
 
     def chart(self) -> Chart:
         """Success, ceiling and accuracy of each audit."""
@@ -81,13 +85,18 @@ class Comparison:
         return draw_comparison(self.audits)
 
     def __repr__(self) -> str:
-        header = ("", "grade", "success", "closer", "ceiling", "accuracy", "suggestion")
-        rows = [header, *(_row(one) for one in self.audits)]
-        filled = [place for place in range(len(header)) if any(row[place] for row in rows[1:])]
-        rows = [tuple(row[place] for place in filled) for row in rows]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join((*lines, *(f"note: {one}" for one in self.differences))).replace("\N{NO-BREAK SPACE}", " ")
+        columns: dict[str, Callable[[Compared], str]] = {
+            "": lambda audit: audit.name,
+            "grade": lambda audit: str(audit.grade),
+            "success": Compared.success_in_words,
+            "closer": lambda audit: "" if audit.nearer is None else percent(audit.nearer),
+            "ceiling": Compared.ceiling_in_words,
+            "accuracy": Compared.accuracy_in_words,
+            "suggestion": lambda audit: str(audit.suggestion),
+        }
+        cells = [(title, *map(cell, self.audits)) for title, cell in columns.items()]
+        lines = side_by_side([*zip(*(column for column in cells if any(column[1:])), strict=True)])
+        return "\n".join((*lines, *(f"note: {text}" for text in self.differences))).replace(SIGN[0], " ")
 
     def _repr_html_(self) -> str:
         """A card, for notebooks."""
@@ -96,10 +105,7 @@ class Comparison:
             kicker="comparison",
             headline=f"{len(self.audits)} audits side by side",
             text=(*self.measured(), *self.differences),
-            facts=[
-                (percent(one.success), one.name, f"success; {one.grade}: {one.suggestion}{_accuracy(one)}")
-                for one in self.audits
-            ],
+            facts=[(percent(audit.success), audit.name, audit.detail) for audit in self.audits],
         )
 
 
@@ -109,11 +115,11 @@ def compare(
     """`lw.compare`, which documents it."""
     from lostwax.audits import Audit
 
-    for one in audits:
-        if not isinstance(one, Audit):
-            raise TypeError(f"compare: expected audits, results of lw.audit(...), got {shown(one)}.")
-    if not 2 <= len(audits) <= MOST:
-        raise ValueError(f"compare: expected 2 to {MOST} audits, got {len(audits)}.")
+    for audit in audits:
+        if not isinstance(audit, Audit):
+            raise TypeError(f"compare: expected audits, results of lw.audit(...), got {shown(audit)}.")
+    if not 2 <= len(audits) <= MOST_AUDITS:
+        raise ValueError(f"compare: expected 2 to {MOST_AUDITS} audits, got {len(audits)}.")
     for what, values in (("names", names), ("accuracy", accuracy)):
         if values is not None and (not isinstance(values, list | tuple) or len(values) != len(audits)):
             raise ValueError(
@@ -126,7 +132,7 @@ def compare(
     for score in scores:
         if score is not None and (isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1):
             raise ValueError(f"compare: expected accuracy to be shares from 0 to 1, or None, got {shown(score)}.")
-    entries = tuple(_compared(*one) for one in zip(titles, audits, scores, strict=True))
+    entries = tuple(map(_compared, titles, audits, scores))
     return Comparison(entries, tuple(_differences(audits, titles)))
 
 
@@ -175,44 +181,25 @@ def _differences(audits: Sequence[Audit], titles: Sequence[str]) -> Iterator[str
     for what, value in asked.items():
         others = [name for name, audit in zip(titles, audits, strict=True) if value(audit) != value(audits[0])]
         if others:
-            yield f"Not like for like: {what} between “{titles[0]}” and {_quoted(others)}."
+            quoted = " and ".join(
+                ", ".join(f"“{name}”" for name in names) for names in (others[:-1], others[-1:]) if names
+            )
+            yield f"Not like for like: {what} between “{titles[0]}” and {quoted}."
     for name, audit in zip(titles, audits, strict=True):
         if audit.grade is Grade.UNDECIDED:
             yield f"{name} is undecided: its success rate shows nothing."
 
 
-def _quoted(names: Sequence[str]) -> str:
-    """“one”, “two” and “three”."""
-    *most, last = (f"“{name}”" for name in names)
-    return f"{', '.join(most)} and {last}" if most else last
-
-
-def _sentence(first: Compared, other: Compared) -> str:
-    """What one defence does, measured."""
+def _effect(first: Compared, other: Compared) -> str:
+    """What one defence does, measured, as a sentence."""
     grade = f"still {other.grade}" if other.grade is first.grade else f"{other.grade} instead of {first.grade}"
     games = f"{count(other.games)} and {count(first.games)} games"
     games = f"{count(first.games)} games each" if other.games == first.games else games
-    said = f"Measured, {other.name}: grade {grade}, success {_change(percent(first.success), percent(other.success))}"
-    said += f" ({games})"
+    success, accuracy = _change(percent(first.success), percent(other.success)), ""
     if first.accuracy is not None and other.accuracy is not None:
-        said += f"; accuracy {_change(_score(first), _score(other))}"
-    return f"{said}."
+        accuracy = f"; accuracy {_change(first.accuracy_in_words(), other.accuracy_in_words())}"
+    return f"Measured, {other.name}: grade {grade}, success {success} ({games}){accuracy}."
 
 
 def _change(before: str, after: str) -> str:
     return f"still {after}" if after == before else f"{after} instead of {before}"
-
-
-def _score(one: Compared) -> str:
-    return "" if one.accuracy is None else f"{100 * one.accuracy:.1f}\N{NO-BREAK SPACE}%"
-
-
-def _accuracy(one: Compared) -> str:
-    return "" if one.accuracy is None else f"; accuracy {_score(one)}"
-
-
-def _row(one: Compared) -> tuple[str, ...]:
-    """Cells of the printed table."""
-    nearer = "" if one.nearer is None else percent(one.nearer)
-    words = (one.success_in_words(), nearer, one.ceiling_in_words(), _score(one))
-    return (one.name, str(one.grade), *words, str(one.suggestion))

@@ -44,24 +44,24 @@ class ReportFields:
 NAMES = tuple(field.name for field in fields(ReportFields))
 
 
-def with_fields(audit: Audit, given: Mapping[str, Any], policy: Policy | None, measured: tuple[str, ...]) -> Audit:
+def with_fields(audit: Audit, values: Mapping[str, Any], policy: Policy | None, measured: tuple[str, ...]) -> Audit:
     """The audit with these fields in its provenance; those that are not given stay as they are."""
     if policy is not None and type(policy) is not Policy:
         raise TypeError(f"report: expected policy to be an lw.Policy, got {shown(policy)}.")
-    texts = asdict(ReportFields(**{**_kept(audit), **plain(given)}))
-    held = dict(audit.provenance.get(KEY, {}))
+    texts = asdict(ReportFields(**{**_kept(audit), **plain(values)}))
+    stored = dict(audit.provenance.get(KEY, {}))
     if policy is not None:
-        held["policy"] = {name: value for name, value in asdict(policy).items() if value is not None}
+        stored["policy"] = {name: value for name, value in asdict(policy).items() if value is not None}
     if measured:
-        held["measured"] = list(measured)
-    held |= {name: value for name, value in texts.items() if value is not None}
-    return replace(audit, provenance={**audit.provenance, KEY: held}) if held else audit
+        stored["measured"] = list(measured)
+    stored |= {name: value for name, value in texts.items() if value is not None}
+    return replace(audit, provenance={**audit.provenance, KEY: stored}) if stored else audit
 
 
 def fields_of(audit: Audit) -> ReportFields:
     """The fields that the audit holds; the date is today's and the id is the audit's own where there is none."""
-    found = ReportFields(**_kept(audit))
-    return replace(found, date=found.date or day.today().isoformat(), report_id=found.report_id or identity(audit))
+    stored = ReportFields(**_kept(audit))
+    return replace(stored, date=stored.date or day.today().isoformat(), report_id=stored.report_id or identity(audit))
 
 
 def policy_of(audit: Audit) -> Policy | None:
@@ -97,11 +97,11 @@ def identity(audit: Audit) -> str:
     return "-".join(digits[start : start + 4] for start in (0, 4, 8))
 
 
-def plain(given: Mapping[str, Any]) -> dict[str, Any]:
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that are given, with a date as text."""
     return {
         name: value.isoformat() if isinstance(value, day) else value
-        for name, value in given.items()
+        for name, value in values.items()
         if value is not None
     }
 

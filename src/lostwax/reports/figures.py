@@ -1,12 +1,13 @@
-"""Stand-alone figures: ceilings against noise or epsilon, and originals beside reconstructions."""
+"""Figures to keep or to show: `audit.plot`, ceilings against noise or epsilon, originals beside reconstructions."""
 
 from __future__ import annotations
 
 import io
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,11 @@ from numpy.typing import NDArray
 from lostwax import files
 from lostwax.bounds import bound, from_dp, from_rdp
 from lostwax.bounds.inequalities import ADJACENCY, epsilon_of, renyi_epsilons
+from lostwax.reports.charts import COLOURS, draw_ceiling, draw_errors, draw_roc, style
+from lostwax.reports.gallery import are_pictures, has_records, table_columns
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from lostwax.audits import Audit
@@ -125,3 +129,101 @@ def _picture(image: Picture) -> Picture:
     """(channels, h, w) or (h, w) in [0, 1], in matplotlib's layout."""
     clipped = np.clip(image, 0, 1)
     return clipped if clipped.ndim == 2 else clipped[0] if len(clipped) == 1 else np.moveaxis(clipped, 0, -1)
+
+
+SHOWN = 6  # pairs, unless games are named
+FEATURES = 12  # of a table, in a plot of pairs
+
+
+class Plots(NamedTuple):
+    """The figures of an audit. Each returns a matplotlib figure, which a notebook shows and `savefig` keeps."""
+
+    audit: Audit
+
+    def __call__(self) -> Figure:
+        """The errors; where a candidate was to be named, the ceiling if there is one, else pairs."""
+        if self.audit.chance is None:
+            return self.errors()
+        return self.pairs() if self.audit.ceiling is None else self.ceiling()
+
+    def errors(self) -> Figure:
+        """Histogram of the errors of all games, beside the baselines."""
+        if self.audit.chance is not None:
+            raise ValueError("plot.errors: a candidate is named in this audit, and has no error. Use plot.pairs().")
+        return _on_paper(draw_errors(self.audit).figure)
+
+    def roc(self) -> Figure:
+        """True positives against false positives, on log scales."""
+        if not self.audit.findings[0].null_errors:
+            raise ValueError(
+                f"plot.roc: this audit of {self.audit.kind} holds no scores of chance. Audits of a way of training, "
+                "with two different secrets or more, do."
+            )
+        return _on_paper(draw_roc(self.audit).figure)
+
+    def ceiling(self) -> Figure:
+        """The success of the attack below that of every attack, where training is differentially private."""
+        if self.audit.ceiling is None:
+            raise ValueError("plot.ceiling: this audit has no ceiling, because training is not differentially private.")
+        return _on_paper(draw_ceiling(self.audit).figure)
+
+    def pairs(self, games: Sequence[int] | None = None) -> Figure:
+        """Secrets beside guesses, the best, the median and the worst; or `games`, by place in `audit.games`.
+
+        Pictures as they are; of a table the first columns, in standard deviations from the mean of the secrets.
+        """
+        if not has_records(self.audit):
+            raise ValueError("plot.pairs: this audit was read from a file that holds no records.")
+        order = np.argsort(self.audit.errors, kind="stable")
+        places = np.unique(np.linspace(0, len(order) - 1, min(SHOWN, len(order))).round().astype(int))
+        chosen = order[places].tolist() if games is None else [int(game) for game in games]
+        if not chosen or not all(0 <= game < len(order) for game in chosen):
+            raise ValueError(f"plot.pairs: expected games from 0 to {len(order) - 1}, one or more, got {chosen}.")
+        if are_pictures(self.audit):
+            return _on_paper(rebuilt_figure(self.audit, chosen))
+        return _on_paper(_of_table(self.audit, chosen))
+
+
+def _of_table(audit: Audit, games: Sequence[int]) -> Figure:
+    """A panel per game: the cells of the secret as circles, those of the guess as dots."""
+    from matplotlib.figure import Figure
+
+    truth = audit.truth.x.flatten(1).double().cpu().numpy()  # (games, d)
+    guess = audit.guess.records.x[:, 0].flatten(1).double().cpu().numpy()
+    width = min(truth.shape[1], FEATURES)
+    with np.errstate(all="ignore"):
+        middle, scale = np.nanmean(truth, 0), np.nanstd(truth, 0)
+    scale = np.where(scale > 0, scale, 1.0)
+    names = table_columns(audit).names[:width]
+    with style():
+        figure = Figure(figsize=(1.9 * len(games) + 1.6, 0.27 * width + 1.2), dpi=100)
+        panels: list[Axes] = list(figure.subplots(1, len(games), sharey=True, squeeze=False)[0])
+        rows = np.arange(width)
+        for axes, game in zip(panels, games, strict=True):
+            ours, theirs = ((part[game] - middle) / scale for part in (truth, guess))
+            reach = max(3.0, float(np.nanmax(np.abs(ours[:width]), initial=0.0)) + 0.5)
+            shown = np.clip(theirs[:width], -reach, reach)
+            axes.hlines(rows, ours[:width], shown, color=COLOURS["line"], linewidth=1.5)
+            axes.plot(shown, rows, "o", color=COLOURS["accent"], markersize=4, label="guess")
+            axes.plot(ours[:width], rows, "o", color=COLOURS["ink"], markersize=8, fillstyle="none", label="secret")
+            axes.set(xlim=(-reach - 0.3, reach + 0.3), yticks=rows, yticklabels=names)
+            axes.set_title(f"game {audit.games[game]}\nerror {audit.errors[game]:.1e}", fontsize=9)
+            axes.tick_params(labelsize=9)
+        panels[0].invert_yaxis()
+        panels[0].legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1.14), ncols=2)
+        figure.supxlabel("standard deviations from the mean", fontsize=10, color=COLOURS["muted"])
+        figure.tight_layout(pad=0.6)
+    return figure
+
+
+def _on_paper(figure: Figure) -> Figure:
+    """With a background, for it is dark in some notebooks, and shown by a notebook that has not loaded pyplot."""
+    figure.patch.set(facecolor=COLOURS["paper"], alpha=1.0)
+    setattr(figure, "_repr_png_", partial(_as_png, figure))  # noqa: B010
+    return figure
+
+
+def _as_png(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=100)
+    return content.getvalue()

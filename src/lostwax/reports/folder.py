@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,6 @@ from lostwax.fields import shown
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit, Finding
-    from lostwax.audits.cells import CellsKept
     from lostwax.policies import Policy
     from lostwax.reports.comparison import Comparison
 
@@ -29,66 +28,47 @@ def as_csv(audit: Audit, *, records: bool) -> str:
 
     Cells are those of tables with up to `WIDEST` columns, each beside what was rebuilt of it, and what is known of it.
     """
-    metrics = list(audit.findings[0].errors)
-    header = ["game", "line", *metrics, *(f"{name}: {audit.criterion}" for name in audit.baselines)]
-    header += [
-        "rebuilt",
-        "nearer than baselines",
-        "verdict",
-        "label right",
-        "label read",
-        "label guessed without model",
-    ]
-    header += ["confidence", "certified", "predicted error", *(("label", "guessed label") if records else ())]
-    names = _shown_columns(audit) if records else ()
-    each = ("", " (rebuilt)", *((" (known)",) if _known(audit) else ()))
-    header += [f"{name}{what}" for name in names for what in each]
-    return "".join([_line([_text(name) for name in header]), *map(_line, _rows(audit, metrics, records))])
+    by_line = [_columns(audit, finding, records=records) for finding in audit.findings]
+    header = [_text(name) for name, _ in by_line[0]]
+    rows = [row for columns in by_line for row in zip(*(values for _, values in columns), strict=True)]
+    return "".join(_line(row) for row in (header, *rows))
 
 
-def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[object]]:
+def _columns(audit: Audit, finding: Finding, *, records: bool) -> list[tuple[str, list[Any]]]:
+    """Names, which a table may have twice, and a value for each game."""
     from lostwax.reports.gallery import cells, known_cells, labels
 
-    true_labels = labels(audit, audit.truth.y) if records else []
-    wanted = records and bool(_shown_columns(audit))
-    none: list[list[str]] = [[]] * len(audit.games)
-    true_cells = cells(audit, audit.truth.x) if wanted else none
-    for finding in audit.findings:
-        nearer = audit.beats_baselines(finding)
-        guessed = labels(audit, finding.guess.records.y[:, 0]) if records else []
-        rebuilt = cells(audit, finding.guess.records.x[:, 0]) if wanted else none
-        for index, game in enumerate(audit.games.tolist()):
-            known = known_cells(audit, finding, index) if wanted and _known(audit) else None
-            columns = (true_cells[index], rebuilt[index], *(() if known is None else (known,)))
-            yield [
-                game,
-                _text(finding.name),
-                *(f"{finding.errors[metric][index]:.9g}" for metric in metrics),
-                *(f"{errors[audit.criterion][index]:.9g}" for errors in audit.baselines.values()),
-                _yes(bool(finding.rebuilt[index])),
-                _yes(bool(nearer[index])),
-                str(finding.verdicts[index]) if finding.verdicts else "",
-                _yes(bool(finding.labels_right[index])),
-                *_target(finding, index),
-                f"{float(finding.guess.confidence[index, 0]):.9g}",
-                "" if finding.guess.certified is None else _yes(bool(finding.guess.certified[index, 0])),
-                "" if finding.predicted is None else f"{finding.predicted[index]:.9g}",
-                *((_text(true_labels[index]), _text(guessed[index])) if records else ()),
-                *(_text(cell) for several in zip(*columns, strict=True) for cell in several),
-            ]
-
-
-def _target(finding: Finding, index: int) -> tuple[str, str]:
-    """What is known of the target of a game, and whether a guess from the other columns is right; empty: not judged."""
-    if finding.target is None:
-        return "", ""
-    read, certain = bool(finding.target.read[index].all()), bool(finding.target.certain[index].all())
-    return "certain" if certain else "exact" if read else "estimated", _yes(bool(finding.target.guessed[index].all()))
-
-
-def _known(audit: Audit) -> bool:
-    """Whether every line tells what is known of each cell."""
-    return all(finding.cells is not None and finding.cells.each is not None for finding in audit.findings)
+    target, guess, games = finding.target, finding.guess, len(audit.games)
+    read = guessed = blank = [""] * games
+    if target is not None:
+        pairs = zip(target.certain.tolist(), target.read.tolist(), strict=True)  # of several targets all of them
+        read = ["certain" if all(certain) else "exact" if all(right) else "estimated" for certain, right in pairs]
+        guessed = _yes(map(all, target.guessed.tolist()))
+    columns = [
+        ("game", audit.games.tolist()),
+        ("line", [_text(finding.name)] * games),
+        *((metric, _digits(errors)) for metric, errors in finding.errors.items()),
+        *((f"{name}: {audit.criterion}", _digits(by[audit.criterion])) for name, by in audit.baselines.items()),
+        ("rebuilt", _yes(finding.rebuilt)),
+        ("nearer than baselines", _yes(audit.beats_baselines(finding))),
+        ("verdict", [str(verdict) for verdict in finding.verdicts] or blank),
+        ("label right", _yes(finding.labels_right)),
+        ("label read", read),
+        ("label guessed without model", guessed),
+        ("confidence", _digits(guess.confidence[:, 0].tolist())),
+        ("certified", blank if guess.certified is None else _yes(guess.certified[:, 0].tolist())),
+        ("predicted error", blank if finding.predicted is None else _digits(finding.predicted)),
+    ]
+    if records:
+        columns.append(("label", [_text(label) for label in labels(audit, audit.truth.y)]))
+        columns.append(("guessed label", [_text(label) for label in labels(audit, guess.records.y[:, 0])]))
+    if records and (names := _shown_columns(audit)):
+        tables = {"": cells(audit, audit.truth.x), " (rebuilt)": cells(audit, guess.records.x[:, 0])}
+        if all(line.cells is not None and line.cells.each is not None for line in audit.findings):
+            tables[" (known)"] = [known_cells(audit, finding, game) or [] for game in range(games)]
+        for place, name in enumerate(names):
+            columns += [(f"{name}{end}", [_text(row[place]) for row in table]) for end, table in tables.items()]
+    return columns
 
 
 def _shown_columns(audit: Audit) -> tuple[str, ...]:
@@ -106,8 +86,12 @@ def _line(cells: Sequence[object]) -> str:
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
+def _digits(values: Iterable[float]) -> list[str]:
+    return [f"{value:.9g}" for value in values]
+
+
+def _yes(values: Iterable[bool]) -> list[str]:
+    return ["yes" if value else "no" for value in values]
 
 
 def _text(value: str) -> str:
@@ -165,9 +149,12 @@ def write(
     audit = with_fields(audit, fields or {}, policy, () if compared is None else compared.measured())
     contents = _contents(audit, records=records and has_records(audit))  # errors come before anything is written
     files.make_folder("report", target / FIGURES)
-    _sweep(target)
+    if remaining := [*files.sweep(target), *files.sweep(target / FIGURES)]:  # of killed processes
+        raise PermissionError(
+            f"report: {remaining[0]}, left by an earlier run, may hold records and cannot be deleted. Delete it."
+        )
     with ExitStack() as drafts:
-        whole: dict[str, files.Draft] = {}
+        written: dict[str, files.Draft] = {}
         errors: list[OSError] = []
         for name, (content, private) in contents.items():
             try:
@@ -175,24 +162,29 @@ def write(
             except OSError as error:
                 errors.append(error)
             else:
-                whole[name] = drafts.enter_context(draft)
-        if NUMBERS in whole:
-            _replace(target, whole, same=_is_same(target / NUMBERS, contents[NUMBERS].content))
+                written[name] = drafts.enter_context(draft)
+        if NUMBERS in written:
+            same = (target / NUMBERS).is_file() and (target / NUMBERS).read_bytes() == contents[NUMBERS].content
+            for name in OURS:  # delete those of another audit: a folder never mixes two audits
+                if name != NUMBERS and not (same and name in written):
+                    files.remove("report", target / name)
+            for draft in written.values():
+                draft.publish()
         if errors:
-            raise _incomplete(errors, [name for name in contents if name not in whole], target)
+            raise _incomplete(errors, [name for name in contents if name not in written], target)
     return target / PAGE
 
 
 def _contents(audit: Audit, *, records: bool) -> dict[str, _File]:
     """Every file of the report by name, audit.json first and the page last."""
-    from lostwax.audits.text import as_json
+    from lostwax.audits.saved import as_json
     from lostwax.reports.charts import as_png, drawn
     from lostwax.reports.figures import rebuilt_picture
     from lostwax.reports.gallery import are_pictures, rows
     from lostwax.reports.html import render
 
     drawings = drawn(audit)
-    contents = {NUMBERS: _File(as_json(audit), private=False)}
+    contents = {NUMBERS: _File(as_json(audit).encode(), private=False)}
     if records:
         contents[RECORDS] = _File(_record_tensors(audit), private=True)
     contents |= {f"{FIGURES}/{name}.png": _File(as_png(chart), private=False) for name, chart in drawings.items()}
@@ -204,29 +196,15 @@ def _contents(audit: Audit, *, records: bool) -> dict[str, _File]:
     return contents
 
 
-def _replace(target: Path, whole: Mapping[str, files.Draft], *, same: bool) -> None:
-    """Rename the files into place, after deleting those of another audit: a folder never mixes two audits."""
-    for name in OURS:
-        if name != NUMBERS and not (same and name in whole):
-            files.remove("report", target / name)
-    for draft in whole.values():
-        draft.publish()
-
-
-def _is_same(path: Path, content: bytes | str) -> bool:
-    """True if audit.json already has this content: then the other files belong to this audit."""
-    return path.is_file() and path.read_bytes() == (content if isinstance(content, bytes) else content.encode())
-
-
 def _incomplete(errors: list[OSError], missing: list[str], target: Path) -> OSError:
     """One error for all files that could not be written."""
     cause = errors[0].__cause__
     why = files.why(cause if isinstance(cause, OSError) else errors[0])
-    rest = "Nothing else was changed" if NUMBERS in missing else "The other files of the report were written"
+    others = "Nothing else was changed" if NUMBERS in missing else "The other files of the report were written"
     return files.failed(
         errors[0],
-        f"report: {', '.join(str(target / name) for name in missing)} could not be written ({why}). {rest}. Free some "
-        "space, get write permission or name another folder, and write the report again.",
+        f"report: {', '.join(str(target / name) for name in missing)} could not be written ({why}). {others}. Free "
+        "some space, get write permission or name another folder, and write the report again.",
     )
 
 
@@ -260,11 +238,13 @@ def check_folder(folder: str | Path) -> None:
         raise NotADirectoryError(f"report: folder={target} {why}. Name another folder.")
     if not os.access(nearest, os.W_OK):
         raise PermissionError(f"report: folder={target} is not writable. Name a folder that you own.")
-    if not target.is_dir() or not (found := _files(target)):
+    if not target.is_dir() or not (names := _files(target)):
         return
-    others = sorted(name for name in found if name not in OURS or not _is_regular(target / name))
+    others = sorted(
+        name for name in names if name not in OURS or (target / name).is_symlink() or not (target / name).is_file()
+    )
     if not others and not _is_audit(target / NUMBERS):
-        others = sorted(found)
+        others = sorted(names)
     if others:
         raise FileExistsError(
             f"report: folder={target} holds {others[0]!r}, which is not part of a lostwax report. Nothing was written. "
@@ -278,19 +258,6 @@ def _files(folder: Path) -> list[str]:
     if figures.is_dir() and not figures.is_symlink():
         del inside[FIGURES]
     return [name for name, path in inside.items() if not files.is_leftover(path)]
-
-
-def _is_regular(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
-
-
-def _sweep(target: Path) -> None:
-    """Delete temporary files of killed processes: they may hold records."""
-    remaining = [*files.sweep(target), *files.sweep(target / FIGURES)]
-    if remaining:
-        raise PermissionError(
-            f"report: {remaining[0]}, left by an earlier run, may hold records and cannot be deleted. Delete it."
-        )
 
 
 def _is_audit(path: Path) -> bool:
@@ -329,26 +296,20 @@ def _with_records(audit: Audit, path: Path) -> Audit:
             "audit again, or delete the file to read the report without records."
         )
 
-    def records(name: str) -> Records:
-        return Records(tensors[f"{name}.x"], tensors[f"{name}.y"])
-
-    def cells(number: int, kept: CellsKept | None) -> CellsKept | None:
-        if kept is None or f"{number}.kept" not in tensors:
-            return kept
+    def with_records(number: int, finding: Finding) -> Finding:
+        x, y, known = tensors[f"{number}.x"], tensors[f"{number}.y"], tensors.get(f"{number}.kept")
+        finding = replace(finding, guess=replace(finding.guess, records=Records(x, y)))
+        if finding.cells is None or known is None:
+            return finding
         bounds = None
         if f"{number}.low" in tensors:
             low, high, maybe_missing = (tensors[f"{number}.{name}"].numpy() for name in BOUNDS)
             bounds = Bounds(low, high, maybe_missing)
-        x, how = tensors[f"{number}.x"][:, 0], tensors[f"{number}.kept"]
-        return kept._replace(each=Cells(x.numpy(), how.numpy(), bounds))
+        return replace(finding, cells=finding.cells._replace(each=Cells(x[:, 0].numpy(), known.numpy(), bounds)))
 
-    findings = tuple(
-        replace(
-            finding,
-            guess=replace(finding.guess, records=records(str(number))),
-            cells=cells(number, finding.cells),
-        )
-        for number, finding in enumerate(audit.findings)
+    return replace(
+        audit,
+        truth=Records(tensors["truth.x"], tensors["truth.y"]),
+        findings=tuple(with_records(number, finding) for number, finding in enumerate(audit.findings)),
+        categories=as_categories(tensors["categories"]) if "categories" in tensors else (),
     )
-    categories = as_categories(tensors["categories"]) if "categories" in tensors else ()
-    return replace(audit, truth=records("truth"), findings=findings, categories=categories)

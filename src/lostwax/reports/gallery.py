@@ -1,4 +1,4 @@
-"""Originals beside reconstructions: best, median and worst."""
+"""The records of an audit, as the page shows them: beside their reconstructions, and those most at risk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lostwax.audits.cells import known_in_words
-from lostwax.games import Columns
+from lostwax.games import Columns, Kept
+from lostwax.grades import Grade
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,11 +69,11 @@ def rows(audit: Audit) -> tuple[GalleryRow, ...]:
     """Examples of the audit's first line, then some of the line that rebuilds most, if that is another."""
     released = audit.findings[0]
     better = max(audit.findings, key=lambda finding: int(finding.rebuilt.sum()))
-    found = [_row(audit, released, name, games) for name, games in _examples(audit).items()]
+    gallery = [_row(audit, released, name, games) for name, games in _examples(audit).items()]
     if better.rebuilt.sum() > released.rebuilt.sum():
         first = next(iter(_examples(audit).values()))
-        found.append(_row(audit, better, f"the first row again, from the model {better.name}", first))
-    return tuple(found)
+        gallery.append(_row(audit, better, f"the first row again, from the model {better.name}", first))
+    return tuple(gallery)
 
 
 def _examples(audit: Audit) -> dict[str, list[int]]:
@@ -124,13 +125,13 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
     """The record and the finding's reconstruction of the game at this index of the audit's list."""
     truth = audit.truth.x[index].double().cpu().numpy()
     guess = finding.guess.records.x[index, 0].double().cpu().reshape(truth.shape).numpy()
-    pictured, one = are_pictures(audit), slice(index, index + 1)
+    pictured, only = are_pictures(audit), slice(index, index + 1)
     shown: list[int] = []
     if not pictured:  # of a wide table the columns that are not zero: the words of a text
-        filled = np.flatnonzero((truth.ravel() != 0) | (guess.ravel() != 0)).tolist()
-        shown = list(range(truth.size)) if truth.size <= NUMBERS or len(filled) > truth.size / 2 else filled
-    ours = [] if pictured else cells(audit, audit.truth.x[one])[0]
-    theirs = [] if pictured else cells(audit, finding.guess.records.x[one, 0])[0]
+        nonzero = np.flatnonzero((truth.ravel() != 0) | (guess.ravel() != 0)).tolist()
+        shown = list(range(truth.size)) if truth.size <= NUMBERS or len(nonzero) > truth.size / 2 else nonzero
+    ours = [] if pictured else cells(audit, audit.truth.x[only])[0]
+    theirs = [] if pictured else cells(audit, finding.guess.records.x[only, 0])[0]
     known = None if pictured else known_cells(audit, finding, index)
     names = () if pictured else table_columns(audit).names
     return Pair(
@@ -138,8 +139,8 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
         position=index,
         error=float(finding.errors[audit.criterion][index]),
         rebuilt=bool(finding.rebuilt[index]),
-        label=labels(audit, audit.truth.y[one])[0],
-        guessed_label=labels(audit, finding.guess.records.y[one, 0])[0],
+        label=labels(audit, audit.truth.y[only])[0],
+        guessed_label=labels(audit, finding.guess.records.y[only, 0])[0],
         pictures=(_data_uri(truth, truth), _data_uri(guess, truth)) if pictured else None,
         cells=tuple(
             ShownCell(names[place], ours[place], theirs[place], None if known is None else known[place])
@@ -167,3 +168,69 @@ def _data_uri(image: NDArray[np.float64], truth: NDArray[np.float64]) -> str:
     file = io.BytesIO()
     imsave(file, scaled, cmap="gray", vmin=0, vmax=1, format="png")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+
+
+MOST_RISKY = 20  # records listed
+NAMED_COLUMNS = 6  # columns named per record
+FEW_COLUMNS = 3  # if there are more columns, "all" stands for their names
+
+
+class RiskyRecord(NamedTuple):
+    """One record, and how well it is rebuilt."""
+
+    row: int  # of the table that was passed; of a way of training: the game
+    rebuilt: bool
+    error: float  # by the headline metric
+    without: float  # the error of the best baseline
+    columns: str  # those that come back, by name; empty where this is not shown
+
+
+def most_at_risk(audit: Audit, *, records: bool) -> tuple[RiskyRecord, ...]:
+    """The records that the worst line rebuilds best; none where nothing was found, or named by luck.
+
+    Names of columns are only given with `records`: those of a text are its words.
+    """
+    if not (audit.grade.leaks or (audit.grade is Grade.UNDECIDED and audit.chance is None)):
+        return ()
+    finding = audit.finding(audit.conclusion.line.name)
+    errors = finding.errors[audit.metric]
+    without = np.minimum.reduce([by_metric[audit.metric] for by_metric in audit.baselines.values()])
+    worth = finding.rebuilt | (audit.beats_baselines(finding) if audit.chance is None else False)
+    target = finding.target if audit.conclusion.by_target else None
+    if target is not None:
+        worth = worth | target.read.any(1)
+    order = [place for place in np.lexsort((errors, ~finding.rebuilt)).tolist() if worth[place]][:MOST_RISKY]
+    named = records and has_records(audit) and not are_pictures(audit) and audit.chance is None
+    back = _come_back(audit, finding, order) if named else None
+    names = table_columns(audit).names if named else ()
+    if back is not None and target is not None:
+        names, back = (*names, "target"), np.column_stack([back, target.read[order].any(1)])
+    return tuple(
+        RiskyRecord(
+            row=int(audit.games[place]),
+            rebuilt=bool(finding.rebuilt[place]),
+            error=float(errors[place]),
+            without=float(without[place]),
+            columns="" if back is None else _listed(names, back[number]),
+        )
+        for number, place in enumerate(order)
+    )
+
+
+def _come_back(audit: Audit, finding: Finding, places: list[int]) -> NDArray[np.bool_]:
+    """(places, columns) which cells are known exactly; or, where the audit does not tell, within the threshold."""
+    if finding.cells is not None and finding.cells.each is not None:
+        return np.asarray(finding.cells.each.kept[places] == Kept.EXACT)
+    truth = audit.truth.x.double().cpu().flatten(1).numpy()
+    guess = finding.guess.records.x[:, 0].double().cpu().flatten(1).numpy()
+    scale = truth.std(0)  # of the records tried
+    return np.asarray(np.abs(guess - truth)[places] <= audit.threshold * scale) | finding.rebuilt[places, None]
+
+
+def _listed(names: tuple[str, ...], back: NDArray[np.bool_]) -> str:
+    """all 10; age, sex and 3 more; none."""
+    come_back = [names[place] for place in np.flatnonzero(back)]
+    if len(come_back) in (0, len(names)):
+        return f"all {len(names)}" if come_back and len(names) > FEW_COLUMNS else ", ".join(come_back) or "none exactly"
+    more = len(come_back) - NAMED_COLUMNS
+    return ", ".join(come_back[:NAMED_COLUMNS]) + (f" and {more} more" if more > 0 else "")

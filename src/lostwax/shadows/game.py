@@ -19,6 +19,7 @@ from lostwax.games import Cohort, Records, Release, Threat, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.progress import counted
 from lostwax.seeds import generator
+from lostwax.trainers.stacked import shaped, shapes_of
 
 
 class Game(NamedTuple):
@@ -90,30 +91,26 @@ def stream(
     for number in count(start // tile):
         cohort = game.deal(range(number * tile, (number + 1) * tile))
         if augment is not None:
-            cohort = _augmented(cohort, augment, int(generator(seed, "stream", number).integers(2**63)))
+            (m, k), secrets = cohort.own.x.shape[:2], cohort.own
+            features = None if secrets.features is None else secrets.features.flatten(0, 1)
+            dealt = Records(secrets.x.flatten(0, 1), secrets.y.flatten(0, 1), features)  # (m k, ...)
+            draw = int(generator(seed, "stream", number).integers(2**63))
+            augmented = augment(dealt, 2 * m * k, seed=draw)[m * k :]  # the first half are the originals
+            rows = torch.arange(m * k, device=augmented.x.device).view(m, k)
+            cohort = Cohort(cohort.shared, augmented[rows], cohort.index)
         release = trainer(net, cohort, seed=seed)
         skipped = max(start - number * tile, 0)
         yield cohort[skipped:], Release({name: value[skipped:] for name, value in release.params.items()})
 
 
-def _augmented(cohort: Cohort, augment: Augmentation, seed: int) -> Cohort:
-    """Replace each secret by an augmented copy."""
-    secrets = cohort.own
-    m, k = secrets.x.shape[:2]
-    features = None if secrets.features is None else secrets.features.flatten(0, 1)
-    dealt = Records(secrets.x.flatten(0, 1), secrets.y.flatten(0, 1), features)  # (m k, ...)
-    augmented = augment(dealt, 2 * m * k, seed=seed)[m * k :]  # the first half are the originals
-    return Cohort(cohort.shared, augmented[torch.arange(m * k, device=augmented.x.device).view(m, k)], cohort.index)
-
-
 MIN_COVARIANCE_MODELS = 4_096  # at least this many models for the covariance, ...
-PER_PARAMETER = 2  # ... or this many per parameter, ...
+COVARIANCE_MODELS_PER_PARAMETER = 2  # ... or this many per parameter, ...
 MAX_COVARIANCE_NUMBERS = 2**31  # ... with at most this many numbers in all
 
 
 def covariance_models(p: int) -> int:
     """How many shadow models of p parameters are trained to estimate their covariance."""
-    return max(MIN_COVARIANCE_MODELS, min(PER_PARAMETER * p, MAX_COVARIANCE_NUMBERS // p))
+    return max(MIN_COVARIANCE_MODELS, min(COVARIANCE_MODELS_PER_PARAMETER * p, MAX_COVARIANCE_NUMBERS // p))
 
 
 def gaussian_weights(game: Game, models: int) -> Release:
@@ -137,9 +134,7 @@ def gaussian_weights(game: Game, models: int) -> Release:
         mixed += draws.mT @ off
     mean = total / shadows  # from the origin, (1, p)
     drawn = origin + mean + (mixed - drawn_total * mean) / math.sqrt(shadows - 1)  # z D = z off - (z 1) mean
-    cut = torch.split(drawn, [value[0].numel() for value in first_model.params.values()], dim=1)
-    named = zip(first_model.params.items(), cut, strict=True)
-    return Release({name: part.reshape(models, *value.shape[1:]) for (name, value), part in named})
+    return Release(shaped(drawn, shapes_of(first_model.params)))
 
 
 @final
@@ -172,7 +167,7 @@ class Local:
     def _chunks(self, game: Game, numbers: range) -> Iterator[tuple[Cohort, Release]]:
         first = game.deal(range(1))
         tile = game.trainer.tile_size(game.net, first)
-        plan = _Plan(game.trainer, tile, max((self.chunk or _affordable(game.net, first)) // tile, 1) * tile)
+        plan = _Plan(game.trainer, tile, max((self.chunk or _affordable(game.net, first.own)) // tile, 1) * tile)
         while numbers:
             chunk = numbers[: plan.chunk]
             try:
@@ -199,10 +194,8 @@ def _smaller(plan: _Plan, net: nn.Module, count: int, error: torch.cuda.OutOfMem
     trainer, tile, _ = plan
     if count > tile:
         chunk = max(count // tile // 2, 1) * tile
-        words = (
-            f"Local: out of GPU memory with {count} models at a time; continuing with {chunk}. Results do not change."
-        )
-        warnings.warn(words, RuntimeWarning, stacklevel=3)
+        words = f"Local: out of GPU memory with {count} models at a time; continuing with {chunk}."
+        warnings.warn(f"{words} Results do not change.", RuntimeWarning, stacklevel=3)
         return plan._replace(chunk=chunk)
     kind, with_tile = type(trainer).__name__, trainer_facts(trainer, net, 1).with_tile
     if count == 1 or with_tile is None:
@@ -219,18 +212,15 @@ def _smaller(plan: _Plan, net: nn.Module, count: int, error: torch.cuda.OutOfMem
     return _Plan(with_tile(tile), tile, tile)
 
 
-def _affordable(net: nn.Module, one: Cohort) -> int:
+def _affordable(net: nn.Module, secrets: Records) -> int:
     """How many models fit a quarter of the free memory: the release, a working copy, the secrets.
 
     At least two: a training function is checked by training the first of several models again.
     """
-    numbers = 2 * sum(value.numel() for value in net.parameters()) + one.own.x.numel() + one.own.inputs.numel()
-    return max(_free_bytes(one.own.x.device) // 4 // (8 * numbers), 2)
-
-
-def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    if "SC_AVPHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 2 << 30  # unknown
+    free_bytes = 2 << 30  # if unknown
+    if secrets.x.is_cuda:
+        free_bytes = int(torch.cuda.mem_get_info(secrets.x.device)[0])
+    elif "SC_AVPHYS_PAGES" in os.sysconf_names:
+        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    numbers = 2 * sum(value.numel() for value in net.parameters()) + secrets.x.numel() + secrets.inputs.numel()
+    return max(free_bytes // 4 // (8 * numbers), 2)

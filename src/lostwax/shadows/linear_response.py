@@ -62,7 +62,10 @@ class Check(NamedTuple):
 
     def __str__(self) -> str:
         """What an audit says about it."""
-        low, median = (_in_words(float(self.r2.quantile(share))) for share in (0.1, 0.5))
+        low, median = (
+            f"{r2:.3f}" if r2 > -10 else "below -10"  # its size says nothing more; it may be infinite
+            for r2 in (float(self.r2.quantile(share)) for share in (0.1, 0.5))
+        )
         dropped = int((~self.reliable).sum())
         return (
             f"{self.form} in {len(self.r2)} directions, which hold {self.covered:.0%} of what a record changes: R² "
@@ -167,10 +170,12 @@ class LinearResponse:
         else:
             directions = _principal(principal, self.directions).to(origin)
         sketch, base = Sketch(knowledge.access, origin, directions), base.quick()
-        along, sample = sketch.along(knowledge.net, end), _sample(knowledge.prior)
+        along, prior = sketch.along(knowledge.net, end), knowledge.prior
         if self.follows_all(along.shape[1]):
             return _checked(sketch, EveryWeight.of(base, along), far, records, held_out)
         base = base.by_parts(PART)
+        drawn = generator(0, "sample").permutation(len(prior))[:SAMPLE]  # priors may be sorted by class
+        sample = prior[torch.from_numpy(drawn).to(prior.x.device)]
         with progress("directions", len(directions)) as advance:
             adjoints = Adjoints.at_few_steps(base, along, sample, advance, tolerance)
         for rank in (0, RANK) if self.rank is None else (self.rank,):
@@ -201,11 +206,6 @@ def _checked(sketch: Sketch, answers: Answers, far: Tensor, records: Records, he
     return Responses(access, answers.along(reliable), shift[reliable], turned, check, errors)
 
 
-def _in_words(r2: float) -> str:
-    """Below -10 its size says nothing more; it may be infinite."""
-    return f"{r2:.3f}" if r2 > -10 else "below -10"
-
-
 def share_for_directions(trainer: Trainer, known: int) -> float:
     """The share of the known records that models which choose directions are trained on, and Hessians estimated from.
 
@@ -221,12 +221,6 @@ def few_known(trainer: Trainer, known: Records) -> Records:
         return known
     drawn = generator(0, "known").permutation(len(known))[: round(share * len(known))]
     return known[torch.from_numpy(drawn).to(known.y.device)]
-
-
-def _sample(prior: Records) -> Records:
-    """A few records, drawn at random: priors may be sorted by class."""
-    drawn = generator(0, "sample").permutation(len(prior))[:SAMPLE]
-    return prior[torch.from_numpy(drawn).to(prior.x.device)]
 
 
 def _principal(seen: Tensor, count: int) -> Tensor:

@@ -55,10 +55,10 @@ class Ray:
         gpus = int(resources.get("GPU", 0))
         workers = self.workers or gpus or max(int(resources.get("CPU", 1)), 1)
         task = ray.remote(_train).options(num_cpus=1, num_gpus=1 if gpus else 0, max_retries=RETRIES)
-        held = ray.put(game)
+        game_in_cluster = ray.put(game)
         asked: deque[tuple[range, Any]] = deque()
         for span in spans:
-            asked.append((span, task.remote(held, span)))
+            asked.append((span, task.remote(game_in_cluster, span)))
             if len(asked) == 2 * workers:
                 yield _result(ray, game, *asked.popleft())
         while asked:

@@ -6,6 +6,7 @@ and one that is not finite counts as zero. Both depend on that record alone, as 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -27,8 +28,9 @@ class Sample(NamedTuple):
     @classmethod
     def whole(cls, batch: Batch, models: int) -> Sample:
         """All records."""
-        sizes = [(x, len(y)) for x, y in batch.shared] + [(x, y.shape[1]) for x, y in batch.own]
-        return cls(batch, tuple(x.new_ones(()).expand(models, size) for x, size in sizes))
+        inputs = [x for x, _ in (*batch.shared, *batch.own)]
+        ones = (x.new_ones(()).expand(models, size) for x, size in zip(inputs, batch.sizes, strict=True))
+        return cls(batch, tuple(ones))
 
 
 class Clipping(Protocol):
@@ -84,21 +86,23 @@ class PerRecord:
 
     def norms(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> tuple[Tensor, ...]:
         """As in `Clipping`."""
-        return tuple(
-            torch.cat([_length(gradients) for _, gradients in _some_at_a_time(net, loss, params, part, is_own)], 1)
-            for part, is_own in _parts(batch)
-        )
+        norms = []
+        for part, is_own in _parts(batch):
+            scaled = [_scaled(gradients) for _, gradients in _some_at_a_time(net, loss, params, part, is_own)]
+            lengths = [torch.where(scale > 0, scale * _norm(gradients), torch.inf) for gradients, scale in scaled]
+            norms.append(torch.cat(lengths, 1))
+        return tuple(norms)
 
 
 def _some_at_a_time(
     net: Architecture, loss: Loss, params: Params, part: Part, own: bool
 ) -> Iterator[tuple[slice, Params]]:
     x, y = part
-    rows = max(NUMBERS_AT_A_TIME // sum(value.numel() for value in params.values()), 1)
-    for start in range(0, x.shape[1 if own else 0], rows):
-        piece_rows = slice(start, start + rows)
-        piece = (x[:, piece_rows], y[:, piece_rows]) if own else (x[piece_rows], y[piece_rows])
-        yield piece_rows, record_gradients(net, loss, params, piece, own=own)
+    some = max(NUMBERS_AT_A_TIME // sum(value.numel() for value in params.values()), 1)
+    for start in range(0, x.shape[1 if own else 0], some):
+        rows = slice(start, start + some)
+        records = (x[:, rows], y[:, rows]) if own else (x[rows], y[rows])
+        yield rows, record_gradients(net, loss, params, records, own=own)
 
 
 def _parts(batch: Batch) -> list[tuple[Part, bool]]:
@@ -114,12 +118,6 @@ def _scaled(gradients: Params) -> tuple[Params, Tensor]:
         shape = (*scale.shape, *(1,) * (gradient.ndim - 2))
         scaled[name] = torch.where(finite.view(shape), gradient / scale.view(shape), 0.0)
     return scaled, torch.where(finite, scale, 0.0)
-
-
-def _length(gradients: Params) -> Tensor:
-    """(m, b) norms, without overflow."""
-    scaled, scale = _scaled(gradients)
-    return torch.where(scale > 0, scale * _norm(scaled), torch.inf)
 
 
 def _norm(gradients: Params) -> Tensor:
@@ -193,7 +191,7 @@ class Ghost:
         def of_one_model(
             params: Params, shared: tuple[Part, ...], own: tuple[Part, ...], included: tuple[Tensor, ...]
         ) -> Params:
-            total: Params = {}
+            sums: dict[str, list[Tensor]] = {name: [] for name in params}
             for (x, y), counted in zip(shared + own, included, strict=True):
                 layers = self._backward(loss, params, x, y)
                 most, length = _norm_of_layers(layers)
@@ -202,10 +200,10 @@ class Ghost:
                     size = torch.minimum(layer.scale, layer.scale / most * (clip / length))  # (b,)
                     factor = counted * torch.where(size.isfinite(), size, 0.0).to(counted)
                     clipped = (layer.slope * factor.unsqueeze(-1)).mT  # (h, b)
-                    _add(total, f"{layer.name}weight", clipped @ layer.inputs)  # (h, d)
+                    sums[f"{layer.name}weight"].append(clipped @ layer.inputs)  # (h, d)
                     if layer.ones is not None:
-                        _add(total, f"{layer.name}bias", (clipped * layer.ones).sum(-1))  # (h,)
-            return {name: total[name] for name in params}
+                        sums[f"{layer.name}bias"].append((clipped * layer.ones).sum(-1))  # (h,)
+            return {name: functools.reduce(torch.add, parts) for name, parts in sums.items()}
 
         stacked: Callable[..., Params] = torch.func.vmap(of_one_model, in_dims=(0, None, 0, 0))
         return stacked(params, sample.batch.shared, sample.batch.own, sample.included)
@@ -251,7 +249,3 @@ def _norm_of_layers(layers: list[Scaled]) -> tuple[Tensor, Tensor]:
     most = torch.stack([layer.scale for layer in layers]).amax(0).clamp_min(tiny)
     squares = [(layer.scale / most).square() * layer.square().double() for layer in layers]
     return most, torch.stack(squares).sum(0).nan_to_num(nan=1.0).sqrt().clamp_min(tiny)
-
-
-def _add(total: Params, name: str, more: Tensor) -> None:
-    total[name] = total[name] + more if name in total else more

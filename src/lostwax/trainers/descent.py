@@ -91,10 +91,9 @@ class Descent(Stepwise, ABC):
     def _walk(self, net: Architecture, cohort: Cohort, seed: int, slope_of: Gradient) -> Trajectory:
         state = self._start(net, cohort, seed)
         steps, inputs = self.batches.steps(cohort.records), cohort.own.inputs
-        two = inputs.new_zeros(2, *inputs.shape[2:])
-        masks = Masks.of(net.net, lambda: net(net.initial(two), two), 2)
+        masks = Masks.of(net, inputs.new_zeros(2, *inputs.shape[2:]))
         for number, batch in enumerate(self.batches(cohort, seed=seed)):
-            if masks.shapes:
+            if masks.layers:
                 like = next(iter(state.params.values()))
                 drawn = masks.drawn(cohort.index, batch.size, like, seed=seed, step=number)  # (m, b, ...)
                 parts = {name: torch.split(mask, batch.sizes, 1) for name, mask in drawn.items()}

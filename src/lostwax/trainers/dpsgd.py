@@ -20,15 +20,15 @@ from lostwax.seeds import key
 from lostwax.trainers.batches import DrawsBatches, Independent, Law, Pool, together
 from lostwax.trainers.clipping import Clipping, Ghost, PerRecord, Sample
 from lostwax.trainers.descent import descend, velocity
-from lostwax.trainers.stacked import Architecture, Batch, Params
+from lostwax.trainers.stacked import Architecture, Batch, Params, shaped, shapes_of
 from lostwax.trainers.stepwise import Stepwise, Trajectory, float32_products
 
-GATHERED = 0.2  # up to this rate, copying the sampled records is cheaper than computing with all of them
+MAX_GATHERED_RATE = 0.2  # up to which copying the sampled records is cheaper than computing with all of them
 
 
 def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
     """The sampled records: gathered if they are few, else all records with weight 0 for the others."""
-    if drawn is None or rate > GATHERED:
+    if drawn is None or rate > MAX_GATHERED_RATE:
         batch = together(cohort, slice(None), slice(None))
         if drawn is None:
             return Sample.whole(batch, len(cohort))
@@ -52,7 +52,7 @@ def computed(cohort: Cohort, rate: float) -> tuple[int, int]:
     Gathered records come in slabs of this size. A second slab is rare and adds zeros to models that do not need it, so
     that the other models of a tile do not change a model's bytes.
     """
-    if rate > GATHERED:
+    if rate > MAX_GATHERED_RATE:
         return cohort.records, cohort.secrets
     mean = rate * cohort.records
     few = min(int(mean + 4 * mean**0.5) + 1, cohort.records)
@@ -61,13 +61,10 @@ def computed(cohort: Cohort, rate: float) -> tuple[int, int]:
 
 def gaussian_noise(like: Params, numbers: Numbers, *, seed: int) -> Iterator[Params]:
     """N(0, 1) noise per step in the shape of stacked parameters, by (seed, model, step, position), on every device."""
-    first = next(iter(like.values()))
-    sizes = [value[0].numel() for value in like.values()]
+    first, p = next(iter(like.values())), sum(value[0].numel() for value in like.values())
     ours, models = key(seed, "noise"), torch.as_tensor(numbers, device=first.device)
     for step in count():
-        normal = philox.normal(ours, models, sum(sizes), turn=step).to(first.dtype)  # (m, p)
-        parts = torch.split(normal, sizes, dim=1)
-        yield {name: part.reshape(like[name].shape) for name, part in zip(like, parts, strict=True)}
+        yield shaped(philox.normal(ours, models, p, turn=step).to(first.dtype), shapes_of(like))
 
 
 COARSE_GRID = 1e-3  # dp-accounting's discretisation: coarser is faster, and errs towards more noise

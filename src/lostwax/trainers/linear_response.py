@@ -121,8 +121,8 @@ class BaseTrajectory:
         if (objection := response_objection(trainer, net, len(known) + 1)) is not None:
             raise ValueError(objection)
         descent = as_descent(trainer)
-        own = known[torch.zeros(1, 1, dtype=torch.long, device=known.x.device)]
-        ours, cohort = descent._prepare(net, Cohort(known, own, torch.zeros(1, dtype=torch.long)))
+        secret = known[torch.zeros(1, 1, dtype=torch.long, device=known.x.device)]
+        ours, cohort = descent._prepare(net, Cohort(known, secret, torch.zeros(1, dtype=torch.long)))
         state, schedule = descent._start(ours, cohort, 0), StepRows.of(descent, cohort)
         numbers = len(schedule) * sum(
             value.numel() for part in (state.params, *state.buffers) for value in part.values()

@@ -19,28 +19,16 @@ from lostwax.games.folding import SparseRecords, sparse_factors, sparse_rounding
 from lostwax.losses import CrossEntropy
 from lostwax.nets import linear_layer
 from lostwax.progress import counted
+from lostwax.trainers.minimum import DAMPING, Polished, curvatures, damped_solve, excess, minimum, sparse_optimum
 from lostwax.trainers.refusals import check_data, check_loss, check_outputs
-from lostwax.trainers.sparse_optimum import (
-    DAMPING,
-    NEARLY,
-    SHORTEST,
-    VISIBLE,
-    Polished,
-    curvatures,
-    damped_solve,
-    excess,
-    sparse_optimum,
-)
 from lostwax.trainers.stacked import Architecture
 
-# Newton's method down to the last bits, where other solvers stop early. Columns may differ in scale by many orders of
-# magnitude, so steps are taken in unit-free coordinates: centred features, and a Hessian with a unit diagonal. The
-# search ends when every coordinate of the gradient is at its own rounding error: a norm would hide small ones.
+# Columns may differ in scale by many orders of magnitude, so steps are taken in unit-free coordinates: centred
+# features, and a Hessian with a unit diagonal.
 
 
 DENSE_LIMIT = 3_000  # parameters above which the Hessian is never formed, only multiplied with
 ROW_LIMIT = 6_000  # rows up to which products of all pairs of rows are formed, where parameters outnumber rows
-ITERATIONS = 100
 MAX_CONJUGATE_STEPS = 2_000
 
 
@@ -48,37 +36,17 @@ def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
     """Minimise until every coordinate of the gradient is rounding error; `converged` is False without an optimum."""
     if model.sparse:
         return sparse_optimum(model, table, weight)
-    return minimised(_Problem.of(model, table, weight))
+    return _polished(_Problem.of(model, table, weight))
 
 
 def polish_sparse(model: Stationary, table: SparseRecords, weight: Tensor) -> Polished:
     """The same for a sparse table."""
-    return minimised(SparseProblem(model, table, weight))
+    return _polished(SparseProblem(model, table, weight))
 
 
-def minimised(problem: _Problem | SparseProblem) -> Polished:
-    """Newton's method with a line search."""
-    theta = problem.start
-    value, gradient = problem.slope(theta)
-    for iteration in range(ITERATIONS):
-        noise = problem.rounding(theta)
-        above = excess(gradient, noise)
-        if above <= 1:
-            return Polished(problem.model(theta), True, iteration)
-        step = problem.newton_step(theta, gradient, noise)
-        slope, size = (gradient * step).sum(), 1.0
-        seen = -slope > VISIBLE * torch.finfo(value.dtype).eps * value.abs()  # else compare gradients, not values
-        while size > (SHORTEST if seen else 0.2):  # so near the optimum the step length is not the problem
-            candidate = theta + size * problem.uncentred(step)
-            candidate_value, candidate_gradient = problem.slope(candidate)
-            descends = candidate_value <= value + 1e-4 * size * slope
-            if descends if seen else excess(candidate_gradient, noise) < above / 2:
-                break
-            size /= 2
-        else:  # no step helps: at the optimum up to rounding, or stuck in a flat direction
-            return Polished(problem.model(theta), above <= NEARLY, iteration)
-        theta, value, gradient = candidate, candidate_value, candidate_gradient
-    return Polished(problem.model(theta), excess(gradient, problem.rounding(theta)) <= NEARLY, ITERATIONS)
+def _polished(problem: _Problem | SparseProblem) -> Polished:
+    theta, converged, iterations = minimum(problem, problem.start)
+    return Polished(problem.model(theta), converged, iterations)
 
 
 @dataclass(frozen=True)
@@ -117,6 +85,10 @@ class _Problem:
         if self.template.bias is None:
             return step
         return torch.cat([step[:, :-1], step[:, -1:] - step @ self.centre[:, None]], 1)
+
+    def moved(self, theta: Tensor, step: Tensor, size: float, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Along the step."""
+        return theta + size * self.uncentred(step), size * (gradient * step).sum()
 
     def slope(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """The objective, and its gradient in centred coordinates (c, D); rows are read once."""
@@ -386,9 +358,9 @@ class SparseProblem(NamedTuple):
         """The model with these weights."""
         return self.template.at(theta)
 
-    def uncentred(self, step: Tensor) -> Tensor:
-        """The step itself."""
-        return step
+    def moved(self, theta: Tensor, step: Tensor, size: float, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Along the step."""
+        return theta + size * step, size * (gradient * step).sum()
 
     def slope(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """The objective, and its gradient (c, D)."""

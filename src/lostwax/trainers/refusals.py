@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import shown
-from lostwax.games import Cohort, Loss, Records
+from lostwax.games import Cohort, Loss
 from lostwax.games.facts import loss_facts
 from lostwax.inits import trainable
 from lostwax.seeds import generator
@@ -55,11 +55,8 @@ def check_net(net: nn.Module, *, dropout: bool) -> None:
                 "records.through(backbone)."
             )
         chance = module.p if isinstance(module, _DROPOUTS) else getattr(module, "dropout", 0.0)
-        if (
-            isinstance(chance, int | float)
-            and chance > 0
-            and not (dropout and type(module) is nn.Dropout and chance < 1)
-        ):
+        trained = dropout and type(module) is nn.Dropout and module.p < 1
+        if isinstance(chance, int | float) and chance > 0 and not trained:
             raise ValueError(
                 f"{where} drops values at random with p={chance}. Set p=0 or remove it, or use lw.OwnTraining(train)."
             )
@@ -87,17 +84,13 @@ def check_data(cohort: Cohort, *, tokens: bool = False) -> None:
             f"cohort: shared and own records differ in the shape of the net's inputs: {tuple(shared.inputs.shape[1:])} "
             f"and {tuple(secrets.inputs.shape[2:])}. Give both features, or neither."
         )
-    for name, records in (("shared", shared), ("own", secrets)):
-        _check_values(f"cohort.{name}", records, tokens)
-
-
-def _check_values(name: str, records: Records, tokens: bool) -> None:
-    if not records.inputs.is_floating_point() and not (tokens and records.inputs.dtype == torch.int64):
-        raise TypeError(f"{name}.x: expected floating-point inputs, got {records.inputs.dtype}. {_SCALE}")
-    for part, values in (("x", records.inputs), ("y", records.y)):
-        if values.is_floating_point() and not torch.isfinite(values).all():
-            bad = int((~torch.isfinite(values)).sum())
-            raise ValueError(f"{name}.{part}: {bad} of {values.numel()} values are NaN or infinite. Drop or fill them.")
+    for name, records in (("cohort.shared", shared), ("cohort.own", secrets)):
+        if not records.inputs.is_floating_point() and not (tokens and records.inputs.dtype == torch.int64):
+            raise TypeError(f"{name}.x: expected floating-point inputs, got {records.inputs.dtype}. {_SCALE}")
+        for part, values in ((f"{name}.x", records.inputs), (f"{name}.y", records.y)):
+            if values.is_floating_point() and not torch.isfinite(values).all():
+                bad = int((~torch.isfinite(values)).sum())
+                raise ValueError(f"{part}: {bad} of {values.numel()} values are NaN or infinite. Drop or fill them.")
 
 
 def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
@@ -157,9 +150,9 @@ def _random_state(device: torch.device) -> Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    tolerance = torch.finfo(one.dtype).eps ** 0.5
-    return torch.allclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True)
+def _close(first: Tensor, second: Tensor) -> bool:
+    tolerance = torch.finfo(first.dtype).eps ** 0.5
+    return torch.allclose(first, second, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def check_labels(name: str, y: Tensor, outputs: int, loss: Loss) -> None:

@@ -240,7 +240,7 @@ class Adjoints(NamedTuple):
                 for part in rows:
                     slopes[part, t] = flat(self.base.slopes(step, records[part.to(records.y.device)]))[:, weights]
                 t += 1
-        total: Gram = sum(own @ own.mT for own in (rows.double() for rows in slopes)).cpu().numpy()
+        total: Gram = sum(of_record @ of_record.mT for of_record in (rows.double() for rows in slopes)).cpu().numpy()
         return total
 
 
@@ -375,13 +375,13 @@ def _followed(
 ) -> Iterator[tuple[BaseStep, Tensor | None, State]]:
     """Every step, grad l(theta_t + delta_t, z) of each record z (m, p) if it takes part, and delta after the step."""
     moved = base.states[0].zeros(len(records))
-    own = Batch((), ((records.inputs.unsqueeze(1), records.y.unsqueeze(1)),))
+    batch = Batch((), ((records.inputs.unsqueeze(1), records.y.unsqueeze(1)),))
     for step in base.steps():
         slope, answer = None, known_answer(step, flat(moved.params))
         if step.secret:
             here = {name: value + moved.params[name] for name, value in step.state.params.items()}
             with float32_products(base.trainer.tf32):
-                slope = flat(gradient(base.net, base.trainer.loss, here, own))
+                slope = flat(gradient(base.net, base.trainer.loss, here, batch))
             answer = answer + slope / step.size
         moved = base.moved(step, moved, base.shaped(answer))
         yield step, slope, moved

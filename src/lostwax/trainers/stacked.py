@@ -8,7 +8,7 @@ for all models, forward and backward.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -121,6 +121,17 @@ class Architecture:
         layers = [(f"{name}.", part) for name, part in every if part is not None] or [("", self.net)]
         names = [name for name, _ in self.net.named_parameters(remove_duplicate=False)]
         return tuple(layers) if len(names) == len(list(self.net.parameters())) else ()
+
+    def outputs_of(self, modules: Iterable[nn.Module], x: Tensor) -> list[tuple[nn.Module, Any]]:
+        """What these modules return when the net runs on x, each time that one is called."""
+        outputs: list[tuple[nn.Module, Any]] = []
+        hooks = [part.register_forward_hook(lambda part, _, out: outputs.append((part, out))) for part in modules]
+        try:
+            self(self.initial(x), x)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return outputs
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         """One model's outputs, (n, c)."""
@@ -308,45 +319,37 @@ class Thinning(nn.Module):
 
 
 class Masks(NamedTuple):
-    """What the layers of a net drop: the shape of one record there, and the chance, by the name of the layer."""
+    """What a net drops: the shape of one record at each layer, and the chance, by the name of the layer."""
 
-    shapes: Mapping[str, tuple[int, ...]]
-    chances: Mapping[str, float]
+    layers: Mapping[str, tuple[tuple[int, ...], float]]
 
     @classmethod
-    def of(cls, net: nn.Module, run: Callable[[], object], records: int) -> Masks:
-        """Of a net that `run` applies to some records; raises ValueError where a layer's draws have no place."""
-        layers = {name: module for name, module in net.named_modules() if isinstance(module, Thinning)}
-        seen: dict[str, list[tuple[int, ...]]] = {name: [] for name in layers}
-        hooks = [
-            module.register_forward_hook(lambda _, inputs, out, name=name: seen[name].append(tuple(out.shape)))
-            for name, module in layers.items()
-        ]
-        try:
-            if layers:
-                run()
-        finally:
-            for hook in hooks:
-                hook.remove()
-        for name, shapes in seen.items():
+    def of(cls, net: Architecture, x: Tensor) -> Masks:
+        """Of a net that takes records like x (n, ...); raises ValueError where a layer's draws have no place."""
+        thinned = {module: name for name, module in net.net.named_modules() if isinstance(module, Thinning)}
+        outputs = net.outputs_of(thinned, x) if thinned else []
+        layers: dict[str, tuple[tuple[int, ...], float]] = {}
+        for layer, name in thinned.items():
+            shapes = [tuple(out.shape) for module, out in outputs if module is layer]
             if len(shapes) > 1:
                 raise ValueError(
                     f"net: module '{name}' (Dropout) is applied {len(shapes)} times in one pass. Give each place its "
                     "own nn.Dropout, or use lw.OwnTraining(train)."
                 )
-            if shapes and shapes[0][:1] != (records,):
+            if shapes and shapes[0][:1] != (len(x),):
                 raise ValueError(
-                    f"net: module '{name}' (Dropout) is given {shapes[0]} for {records} records. Keep records as the "
+                    f"net: module '{name}' (Dropout) is given {shapes[0]} for {len(x)} records. Keep records as the "
                     "first axis, or use lw.OwnTraining(train)."
                 )
-        used = {name: shapes[0][1:] for name, shapes in seen.items() if shapes}
-        return cls(used, {name: layers[name].p for name in used})
+            if shapes:
+                layers[name] = (shapes[0][1:], layer.p)
+        return cls(layers)
 
-    def drawn(self, models: Tensor, size: int, like: Tensor, *, seed: int, step: int) -> dict[str, Tensor]:
+    def drawn(self, models: Tensor, size: int, like: Tensor, *, seed: int, step: int) -> Params:
         """(m, size, ...) of each layer: 1 / (1 - p) with probability 1 - p, else 0."""
         masks = {}
-        for layer, (name, shape) in enumerate(self.shapes.items()):
-            keep, of_step = 1 - self.chances[name], key(seed, "dropout", step, layer)
-            mask = philox.happens(of_step, models, size * math.prod(shape), keep)  # (m, 1, count)
-            masks[f"{name}.mask"] = mask.view(len(models), size, *shape).to(like) / keep
+        for number, (name, (shape, p)) in enumerate(self.layers.items()):
+            of_step = key(seed, "dropout", step, number)
+            mask = philox.happens(of_step, models, size * math.prod(shape), 1 - p)  # (m, 1, count)
+            masks[f"{name}.mask"] = mask.view(len(models), size, *shape).to(like) / (1 - p)
         return masks

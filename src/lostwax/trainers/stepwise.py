@@ -83,28 +83,12 @@ def default_size(net: Architecture, record: Tensor, *, records: int, own: int) -
     """
     kind = device_kind(record)
     parameters = sum(value.numel() for value in trainable(net.net).values())
-    numbers = records * _activations(net, record) + own * record.numel() + 4 * parameters
+    leaves = [module for module in net.net.modules() if not any(module.children())]
+    computing = [leaf for leaf in leaves if not isinstance(leaf, nn.Flatten | nn.Unflatten | nn.Identity)]
+    outputs = [out for _, out in net.outputs_of(computing, record.unsqueeze(0)) if isinstance(out, Tensor)]
+    numbers = records * sum(out.numel() for out in outputs) + own * record.numel() + 4 * parameters
     fits = TILE_BYTES[kind] // (numbers * record.element_size())
     return min(MAX_TILE_MODELS[kind], 1 << max(fits.bit_length() - 1, 0))
-
-
-def _activations(net: Architecture, record: Tensor) -> int:
-    """How many numbers the net's modules output for one record."""
-    counted = 0
-
-    def count(module: nn.Module, inputs: object, output: object) -> None:
-        nonlocal counted
-        if isinstance(output, Tensor) and not isinstance(module, nn.Flatten | nn.Unflatten | nn.Identity):
-            counted += output.numel()
-
-    leaves = [module for module in net.net.modules() if not any(module.children())]
-    hooks = [leaf.register_forward_hook(count) for leaf in leaves]
-    try:
-        net(net.initial(record), record.unsqueeze(0))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return counted
 
 
 class State(NamedTuple):
@@ -265,8 +249,8 @@ class Stepwise(ABC):
         check_data(cohort, tokens=self.takes_tokens)
         device, dtype = cohort.own.inputs.device, self.computes_in(net)
         ours = Architecture.of(net, device, dtype)
-        shared, own = (Records(part.inputs, part.y).to(dtype) for part in (cohort.shared, cohort.own))
-        cast = Cohort(shared, own, cohort.index.to(device))  # of records with features, x is not used in training
+        shared, secrets = (Records(part.inputs, part.y).to(dtype) for part in (cohort.shared, cohort.own))
+        cast = Cohort(shared, secrets, cohort.index.to(device))  # of records with features, x is not used in training
         check_outputs(ours, cast, self.loss)
         if device.type == "cpu":
             _keep_freed_memory()
@@ -274,8 +258,8 @@ class Stepwise(ABC):
 
     def _tile_size(self, net: Architecture, cohort: Cohort) -> int:
         record = cohort.own.inputs.new_zeros(cohort.own.inputs.shape[2:])
-        seen, own = self._seen(cohort)
-        return self.tile or default_size(net, record, records=seen, own=own)
+        seen, private = self._seen(cohort)
+        return self.tile or default_size(net, record, records=seen, own=private)
 
 
 def last(trajectory: Trajectory) -> Params:

@@ -37,7 +37,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTre
 from lostwax.adapters.sklearn import reading
 from lostwax.adapters.sklearn.estimators import NotReadError
 from lostwax.adapters.sklearn.reading import released
-from lostwax.adapters.sklearn.trees import forest_of
+from lostwax.adapters.sklearn.trees import forest_alone, forest_of
 from lostwax.attacks.trees import TreeConstraints
 from lostwax.games import Fitted, Records
 from lostwax.games.trees import LEAF
@@ -455,3 +455,54 @@ def test_a_saved_model_is_the_same():
     ours, theirs = (forest_of(one, WINE, NAMES, np.ones(len(WINE))) for one in (model, again))
     for left, right in zip(ours.trees, theirs.trees, strict=True):
         np.testing.assert_array_equal(left.share, right.share)
+
+
+# without a row of the table
+
+
+@pytest.fixture
+def small_table():
+    rng = np.random.default_rng(0)
+    x = rng.integers(2, size=(30, 5)).astype(float)
+    return x, (x[:, 0] + x[:, 1] + rng.random(30) > 1.5).astype(int)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        RandomForestClassifier(5, random_state=0),
+        RandomForestClassifier(5, bootstrap=False, random_state=0),
+        RandomForestClassifier(5, max_samples=10, random_state=0),
+        DecisionTreeClassifier(random_state=0),
+    ],
+    ids=str,
+)
+def test_the_same_as_read_with_the_table(model, small_table):
+    x, y = small_table
+    alone, beside = forest_alone(model.fit(x, y)), forest_of(model, x, y, np.ones(len(x)))
+    for ours, theirs in zip(alone.trees, beside.trees, strict=True):
+        np.testing.assert_array_equal(ours.size, theirs.size)
+        np.testing.assert_array_equal(ours.share, theirs.share)
+        np.testing.assert_array_equal(ours.labels.totals, theirs.labels.totals)
+        np.testing.assert_array_equal(ours.labels.weight, theirs.labels.weight)
+
+
+def test_what_is_not_read_is_named(small_table):
+    x, y = small_table
+    weights = np.linspace(1, 2, len(x))
+    for model, word in [
+        (RandomForestRegressor(3).fit(x, y), "RandomForestRegressor"),
+        (GradientBoostingClassifier(n_estimators=3).fit(x, y), "GradientBoostingClassifier"),
+        (RandomForestClassifier(3, bootstrap=False).fit(x, y, sample_weight=weights), "sample weights"),
+        (RandomForestClassifier(3, class_weight="balanced").fit(x, y), "class weights"),
+        (RandomForestClassifier(3).fit(x, np.c_[y, y]), "several labels"),
+    ]:
+        with pytest.raises(TypeError, match=word):
+            forest_alone(model)
+
+
+def test_bootstraps_without_seeds_are_refused(small_table):
+    model = RandomForestClassifier(5, random_state=0).fit(*small_table)
+    del model._n_samples_bootstrap
+    with pytest.raises(TypeError, match="seeds"):
+        forest_alone(model)

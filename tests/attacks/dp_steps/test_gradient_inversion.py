@@ -9,7 +9,7 @@ import lostwax as lw
 from lostwax.access import Weights
 from lostwax.attacks.dp_steps import gradient_inversion as inversion
 from lostwax.games import Knowledge
-from lostwax.games.running import refusal
+from lostwax.games.protocols import refusal
 from lostwax.nets import mlp
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 50, 4, seed=0)
@@ -162,7 +162,7 @@ def test_memory_for_fewer_models_at_a_time_changes_nothing(monkeypatch):
     attack = replace(ATTACK, iterations=5)
     rebuild, _, release, hints = play(attack)
     whole = rebuild(release, hints).records.x
-    monkeypatch.setitem(inversion.BYTES, "cpu", 1)
+    monkeypatch.setitem(inversion.STEP_BYTES, "cpu", 1)
     assert len(list(rebuild._histories(release, hints.labels))) == 3
     torch.testing.assert_close(rebuild(release, hints).records.x, whole, rtol=1e-4, atol=1e-4)
 

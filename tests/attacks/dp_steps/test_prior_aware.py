@@ -10,7 +10,7 @@ import lostwax as lw
 from lostwax.access import Weights
 from lostwax.bounds import best_success
 from lostwax.games import Hints, Knowledge, Records
-from lostwax.games.running import refusal
+from lostwax.games.protocols import refusal
 from lostwax.nets import mlp
 from lostwax.trainers.record_gradients import record_gradients
 from lostwax.trainers.stacked import Architecture

@@ -8,7 +8,7 @@ import torch
 import lostwax as lw
 from attacks.reconn.game import KNOWN, NET, PRIOR, SECRETS, Leaks, errors, knowledge
 from lostwax.games import Hints, Informed, Knowledge, Records, Release
-from lostwax.games.running import refusal
+from lostwax.games.protocols import refusal
 from lostwax.learning.shadow_tables import shadow_tables
 
 ATTACK = lw.KernelRidge()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.mnemonist.attack import inputs_of
+from lostwax.attacks.mnemonist import inputs_of
 
 SMALL = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=100), epochs=15)
 ATTACK = lw.attacks.EmbeddingRecoNN(attack=SMALL, picture=SMALL)

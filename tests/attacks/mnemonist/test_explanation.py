@@ -10,8 +10,7 @@ from torch import nn
 import lostwax as lw
 from attacks.mnemonist import planted
 from lostwax.access import Neuron, neurons
-from lostwax.attacks.mnemonist import Scales
-from lostwax.attacks.mnemonist.explanation import Explanation, put_back, regress
+from lostwax.attacks.mnemonist import Explanation, Scales, put_back, regress
 from lostwax.games import Guess, Records
 
 ATTACKS = [lw.KernelRidge(), lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=100), epochs=20)]

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.attacks.least_squares import Linearised, Point
 from lostwax.attacks.newton.annealing import AnnealedSearch, ClassPrior, ErrorModel
-from lostwax.attacks.newton.least_squares import Linearised, Point
 from lostwax.games import Hints, Knowledge, Release
 from lostwax.learning.costs import Rate
 

@@ -9,7 +9,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.attacks import Newton
 from lostwax.games import Guess, Hints, Knowledge, Records
-from lostwax.games.running import refusal
+from lostwax.games.protocols import refusal
 from lostwax.inits import LeCunNormal
 from lostwax.losses import SquaredError
 from lostwax.nets import mlp

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.attacks.least_squares import Linearised
 from lostwax.attacks.newton import set_problem
 from lostwax.attacks.newton.corners import Corners
-from lostwax.attacks.newton.least_squares import Linearised
 from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem, first_layer, record_span
 from lostwax.attacks.newton.training_map import Problem, TrainingMap
 from lostwax.attacks.newton.whole_sets import WholeSets

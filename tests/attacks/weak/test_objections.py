@@ -9,7 +9,7 @@ from torch import nn
 import lostwax as lw
 from attacks.weak.game import ATTACK, NET, PRIOR, QUICK, SECRETS, THREAT, TRAINER, knowledge
 from lostwax.games import Records
-from lostwax.games.running import refusal
+from lostwax.games.protocols import refusal
 
 
 @pytest.mark.parametrize(

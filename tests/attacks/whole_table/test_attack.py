@@ -9,12 +9,11 @@ import pytest
 from scipy import sparse
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
-from lostwax.adapters.sklearn.forests_alone import forest_alone
-from lostwax.attacks.whole_table import NoTableError, Search, TooManyCellsError, WholeTable, survivors
+from lostwax.adapters.sklearn.trees import forest_alone
+from lostwax.attacks.whole_table import NoTableError, Search, TooManyCellsError, WholeTable, places
 from lostwax.attacks.whole_table.attack import likelihood
-from lostwax.attacks.whole_table.equations import Equations
-from lostwax.attacks.whole_table.grid import Boxes
-from lostwax.attacks.whole_table.survivors import Candidates
+from lostwax.attacks.whole_table.places import Boxes, Candidates
+from lostwax.attacks.whole_table.solutions import Equations
 
 BINARY = np.array([0.0, 1.0])
 
@@ -173,7 +172,7 @@ def test_counts_of_no_table_are_an_error():
 
 
 def test_numbers_with_too_many_places_are_refused(monkeypatch):
-    monkeypatch.setattr(survivors, "MOST_BOXES", 100)
+    monkeypatch.setattr(places, "MAX_BOXES", 100)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 6))
     model = RandomForestClassifier(10, random_state=0).fit(x, x[:, 0] > 0)

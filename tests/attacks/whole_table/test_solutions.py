@@ -8,8 +8,7 @@ import pytest
 from scipy import sparse
 
 from lostwax.attacks.whole_table import solutions
-from lostwax.attacks.whole_table.equations import Equations, NoTableError
-from lostwax.attacks.whole_table.solutions import Search
+from lostwax.attacks.whole_table.solutions import Equations, NoTableError, Search
 
 
 def random_equations(seed, places=7, equations=4):

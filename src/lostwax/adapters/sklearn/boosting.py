@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,57 +10,24 @@ from sklearn.base import is_classifier
 from torch import Tensor
 
 from lostwax.adapters import catboost, lightgbm, xgboost
-from lostwax.adapters.boosted import Boosted, Numbers
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
-from lostwax.adapters.sklearn.steps import Back
+from lostwax.adapters.trees import BoostedModel, is_read
 from lostwax.games import Cells, Columns, Fitted, Records, ReleasedTable
 from lostwax.records.frames import coded
 
-
-@dataclass(frozen=True)
-class SavedBooster:
-    """Trees without the scikit-learn interface: a Booster, or a file. They cannot be fitted again."""
-
-    name: str
-    classifies: bool
-    read: Callable[[Numbers, Numbers, Numbers], Boosted]  # rows (n, d), labels, weights
-    gaps: bool = False  # what is not stored in a sparse matrix counts as missing
-    categories: tuple[tuple[object, ...], ...] = ()  # that the file lists, of each column of categories
-
-    @classmethod
-    def of_xgboost(cls, model: xgboost.XGBoostModel, training: xgboost.Training = xgboost.DEFAULTS) -> SavedBooster:
-        """A model of XGBoost."""
-
-        def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
-            return xgboost.read(model, x, y, weight, training)
-
-        return cls(model.name, model.classifies, read, gaps=True, categories=model.categories)
-
-    @classmethod
-    def of_lightgbm(cls, model: lightgbm.LightGBMModel) -> SavedBooster:
-        """A model of LightGBM."""
-
-        def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
-            return lightgbm.read(model, x, y, weight)
-
-        return cls(model.name, model.classifies, read, categories=model.categories)
-
-    @classmethod
-    def of_catboost(cls, model: catboost.Model) -> SavedBooster:
-        """A model of CatBoost."""
-
-        def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
-            return catboost.read(model, x, y, weight)
-
-        return cls(model.name, model.classifies, read)
+LIBRARIES = {  # by package, what fitted models of it have
+    "xgboost": ("get_booster", "save_raw"),
+    "lightgbm": ("booster_", "model_to_string"),
+    "catboost": ("save_model",),
+}
 
 
 def is_boosted(model: Any) -> bool:
-    """A model of XGBoost, LightGBM or CatBoost."""
-    libraries = (xgboost.is_xgboost, lightgbm.is_lightgbm, catboost.is_catboost)
-    return isinstance(model, SavedBooster) or any(made(model) for made in libraries)
+    """A model of XGBoost, LightGBM or CatBoost: an estimator, a Booster, or what was read from a file."""
+    parts = LIBRARIES.get(type(model).__module__.partition(".")[0], ())
+    return is_read(model) or any(hasattr(model, part) for part in parts)
 
 
 def is_booster(model: Any) -> bool:
@@ -70,15 +35,13 @@ def is_booster(model: Any) -> bool:
     return is_boosted(model) and not hasattr(model, "get_params")
 
 
-def _opened(model: Any) -> SavedBooster:
+def _opened(model: Any) -> BoostedModel:
     """The trees of a fitted model."""
-    if isinstance(model, SavedBooster):
-        return model
-    if xgboost.is_xgboost(model):
-        return SavedBooster.of_xgboost(xgboost.model_of(model), xgboost.training_of(model))
-    if lightgbm.is_lightgbm(model):
-        return SavedBooster.of_lightgbm(lightgbm.model_of(model))
-    return SavedBooster.of_catboost(catboost.model_of(model))
+    if is_read(model):
+        read: BoostedModel = model
+        return read
+    libraries = {"xgboost": xgboost.model_of, "lightgbm": lightgbm.model_of, "catboost": catboost.model_of}
+    return libraries[type(model).__module__.partition(".")[0]](model)
 
 
 def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor, reader: PipelineReader) -> None:
@@ -89,20 +52,20 @@ def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor,
             "trees on a sparse X were not read: what is not stored in it counts as missing, not as zero", "."
         )
     _read_categories(booster, place, reader)
-    place = with_codes(place)
+    place = _with_codes(place)
     if (x := as_numbers(place.rows)) is None:
         raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} columns that are no numbers are not read", ".")
     y, _ = _labels(booster, model, labels)
-    found = booster.read(x.numpy(), y.double().numpy(), weight.numpy())
+    boosted = booster.read(x.numpy(), y.double().numpy(), weight.numpy())
     table = Records(x, y)
-    reader.publish(Fitted(booster.name, table, weight, None, forest=found.forest), place)
-    if found.extremes:
-        reader.publish(Fitted(booster.name, table, weight, None, extremes=found.extremes), place, labelled=False)
-    reader.notes += [note for note in found.notes if note not in reader.notes]
-    reader.unread += found.unread
+    reader.publish(Fitted(booster.name, table, weight, None, forest=boosted.forest), place)
+    if boosted.extremes:
+        reader.publish(Fitted(booster.name, table, weight, None, extremes=boosted.extremes), place, labelled=False)
+    reader.notes += [note for note in boosted.notes if note not in reader.notes]
+    reader.unread += boosted.unread
 
 
-def _read_categories(booster: SavedBooster, place: Place, reader: PipelineReader) -> None:
+def _read_categories(booster: BoostedModel, place: Place, reader: PipelineReader) -> None:
     """The categories that the file lists, every one of the data frame, whether trees split them or not."""
     if not booster.categories:
         return
@@ -119,7 +82,7 @@ def _read_categories(booster: SavedBooster, place: Place, reader: PipelineReader
     reader.notes.append(f"{booster.name} lists every category of the data frame by name, in: {names}.")
 
 
-def _labels(booster: SavedBooster, model: Any, labels: NDArray[Any]) -> tuple[Tensor, tuple[object, ...]]:
+def _labels(booster: BoostedModel, model: Any, labels: NDArray[Any]) -> tuple[Tensor, tuple[object, ...]]:
     """Class numbers with their names, or targets."""
     classes = is_classifier(model) if hasattr(model, "get_params") else booster.classifies
     targets = labels.astype(np.float64) if labels.dtype.kind in "iub" and not classes else labels
@@ -132,10 +95,10 @@ def released_booster(model: Any, data: Any, sample_weight: Any = None) -> Releas
     X, y = inputs.unpack(data)
     X = X if hasattr(X, "toarray") or hasattr(X, "iloc") else np.asarray(X)
     x, columns = coded(X.toarray() if hasattr(X, "toarray") else X)
-    given, weight = inputs.targets(y, len(x)), inputs.weights(sample_weight, len(x))
-    labels, classes = _labels(booster, booster, given)
+    targets, weight = inputs.targets(y, len(x)), inputs.weights(sample_weight, len(x))
+    labels, classes = _labels(booster, booster, targets)
     reader = PipelineReader(columns, list(range(x.shape[1])), labels, weight)
-    read_boosted(booster, reader.start(X), given, weight, reader)
+    read_boosted(booster, reader.start(X), targets, weight, reader)
     return ReleasedTable(
         name=booster.name,
         table=Records(x, labels),
@@ -149,7 +112,7 @@ def released_booster(model: Any, data: Any, sample_weight: Any = None) -> Releas
     )
 
 
-def with_codes(place: Place) -> Place:
+def _with_codes(place: Place) -> Place:
     """The place after pandas' categories became codes, as the libraries make them."""
     rows = place.rows
     if not hasattr(rows, "dtypes") or not hasattr(rows, "columns"):
@@ -159,25 +122,17 @@ def with_codes(place: Place) -> Place:
         for column, kind in enumerate(rows.dtypes)
         if kind.name == "category"
     }
-    if not names:
-        return place
 
     def codes(frame: Any) -> NDArray[np.float64]:
-        found = np.empty(frame.shape)
+        numbers = np.empty(frame.shape)
         for column in range(frame.shape[1]):
             cells = frame.iloc[:, column]
             if column in names:
-                own = cells.astype("category").cat.set_categories(names[column]).cat.codes.to_numpy()
-                found[:, column] = np.where(own < 0, np.nan, own)
+                code = cells.astype("category").cat.set_categories(names[column]).cat.codes.to_numpy()
+                numbers[:, column] = np.where(code < 0, np.nan, code)
             else:
-                found[:, column] = cells.to_numpy(dtype=np.float64, na_value=np.nan)
-        return found
-
-    return place.through(_named(names), codes(rows), forward=codes)
-
-
-def _named(names: dict[int, tuple[object, ...]]) -> Back:
-    """Back from codes to categories."""
+                numbers[:, column] = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        return numbers
 
     def back(values: Cells) -> Cells:
         cells = values.values.astype(object)
@@ -185,8 +140,8 @@ def _named(names: dict[int, tuple[object, ...]]) -> Back:
             listed = np.empty(len(known) + 1, dtype=object)
             listed[:] = [*known, np.nan]
             numbers = values.values[:, column].astype(np.float64)
-            place = np.where(np.isnan(numbers), len(known), np.nan_to_num(numbers))
-            cells[:, column] = listed[place.clip(0, len(known)).astype(np.intp)]
+            number = np.where(np.isnan(numbers), len(known), np.nan_to_num(numbers))
+            cells[:, column] = listed[number.clip(0, len(known)).astype(np.intp)]
         return Cells(cells, values.kept)
 
-    return back
+    return place.through(back, codes(rows), forward=codes) if names else place

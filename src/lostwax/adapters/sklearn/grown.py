@@ -7,24 +7,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix
 from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 from sklearn.utils.class_weight import compute_sample_weight
 
 from lostwax.adapters.sklearn.estimators import Array
-from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
+from lostwax.adapters.trees import EPSILON, Grown, other_data
+from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree, in_float32
 
-EPSILON = float(np.finfo(np.float64).eps)
 MEANS = ("squared_error", "friedman_mse", "poisson")  # criteria for which a node's value is the mean of its labels
 NEAR = 1e-5  # relative to the largest number of a column: steps before a model may round differently at each call
-IN_ORDER = ", in the same order"
-CURE = "Pass exactly the rows, labels and sample_weight it was fitted on"
-
-
-def other_data(name: str, why: str, more: str = "") -> ValueError:
-    """The error for a model that was fitted on other rows, labels or weights."""
-    return ValueError(f"audit: {name} was not fitted on this data (X, y): {why}. {CURE}{more}.")
 
 
 class Targets(NamedTuple):
@@ -40,8 +32,8 @@ class Targets(NamedTuple):
         if labels.ndim > 1 and is_classifier(estimator):
             if getattr(estimator, "class_weight", None) is not None:
                 return None
-            each = [np.unique(column, return_inverse=True)[1] for column in labels.T]
-            return cls(np.stack(each, 1).astype(np.float64), np.arange(labels.shape[1]))
+            numbers = np.stack([np.unique(column, return_inverse=True)[1] for column in labels.T], 1)
+            return cls(numbers.astype(np.float64), np.arange(labels.shape[1]))
         if not is_classifier(estimator):
             values = labels.astype(np.float64).reshape(len(labels), -1)
             return cls(values, np.arange(values.shape[1]))
@@ -70,94 +62,63 @@ class TreeSample(NamedTuple):
         weight, factor = self.weight, self.class_weight
         return None if weight is None else np.asarray((weight if factor is None else weight * factor) > 0)
 
-    def paths(self, x: Floats) -> csr_matrix:
-        """(k, m) the nodes that each row of x is in."""
-        own = x if self.columns is None else x[:, self.columns]
-        if self.missing_right:
-            own = np.where(np.isnan(own), np.inf, own)
-        return self.tree.tree_.decision_path(np.ascontiguousarray(own, dtype=np.float32))
-
 
 def forest_of_samples(estimator: Any, x: Floats, samples: Iterable[TreeSample], *, ordered: bool = False) -> Forest:
     """The forest of trees that were grown on samples of x (n, d), each checked against it."""
-    seen, name = x.astype(np.float32), type(estimator).__name__
-    trees = tuple(_checked(name, number, sample, seen, ordered=ordered) for number, sample in enumerate(samples))
+    cast, name = in_float32(x), type(estimator).__name__
+    trees = tuple(_checked(name, number, sample, cast, ordered=ordered) for number, sample in enumerate(samples))
     ordered = ordered and any(tree.share is not None and bool((tree.share == 0).any()) for tree in trees)
     return Forest(trees, ordered=ordered, accepts_missing=bool(get_tags(estimator).input_tags.allow_nan))
 
 
 def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: bool) -> Tree:
     """One tree; raises if its nodes do not fit the rows."""
-    tree, inside = tree_of(sample), sample.inside
-    own = x if inside is None else x[inside]
-    paths = sample.paths(own)
-    counts = np.bincount(paths.indices, minlength=len(tree.size))
-    wrong = np.flatnonzero(_wrong(sample, counts))
-    if len(wrong):
-        everywhere = np.bincount(sample.paths(x).indices, minlength=len(tree.size))
-        if ordered and not _too_few(sample, everywhere).any():
-            raise ValueError(
-                f"audit: the rows of X fit the trees of {name}, but not the rows drawn for each tree by row "
-                "number. Pass the data the model was fitted on, with the rows in the same order."
-            )
-        node = int(wrong[0])
-        says = f"node {node} holds {counts[node]:,} rows, the model says {int(tree.size[node]):,}"
-        raise other_data(name, f"in tree {number} {says}", IN_ORDER)
-    if inside is not None:
-        _check_sums(name, number, sample, tree, inside, paths)
+    tree = tree_of(sample)
+    grown = Grown.of(tree, x, inside=sample.inside)
+    if ordered and len(grown.misfits()) and not len(Grown.of(replace(tree, share=None), x).misfits()):
+        raise ValueError(
+            f"audit: the rows of X fit the trees of {name}, but not the rows drawn for each tree by row number. Pass "
+            "the data the model was fitted on, with the rows in the same order."
+        )
+    grown.check_counts(name, number)
+    _check_sums(name, number, sample, grown)
     if not tree.between_neighbours:
         return tree
-    off = (_off_any_middle if inside is None else _off_middle)(tree, own, paths)  # (m,)
-    largest = np.abs(np.nan_to_num(x)).max(0)[tree.feature]
-    if (off > NEAR * largest).any():
-        node = int(np.argmax(off > NEAR * largest))
+    off = (_off_any_middle if tree.share is None else _off_middle)(grown, x)  # (m,)
+    far = off > NEAR * np.abs(np.nan_to_num(x)).max(0)[tree.feature]
+    if far.any():
+        node = int(np.argmax(far))
         raise other_data(name, f"in tree {number} the threshold of node {node} is not half-way between two rows")
     return replace(tree, between_neighbours=not off.any())
 
 
 def fit_the_trees(samples: Iterable[TreeSample], x: Floats) -> bool:
     """Whether every node has as many of the rows of x (n, d) as it says."""
-    return not any(_wrong(sample, _rows_of_nodes(sample, x)).any() for sample in samples)
-
-
-def _rows_of_nodes(sample: TreeSample, x: Floats) -> Ints:
-    """(m,) how many rows of the tree's sample are in each node."""
-    own = x if sample.inside is None else x[sample.inside]
-    return np.bincount(sample.paths(own).indices, minlength=sample.tree.tree_.node_count)
-
-
-def _wrong(sample: TreeSample, counts: Ints) -> Bools:
-    """(m,) nodes that do not have the rows they say."""
-    if sample.inside is None:
-        return _too_few(sample, counts)
-    return np.asarray(counts != sample.tree.tree_.n_node_samples)
-
-
-def _too_few(sample: TreeSample, counts: Ints) -> Bools:
-    """(m,) nodes that were grown on more rows than there are."""
-    return np.asarray(counts < (1 if sample.repeats else sample.tree.tree_.n_node_samples))
+    cast = in_float32(x)
+    grown = (Grown.of(tree_of(sample), cast, inside=sample.inside) for sample in samples)
+    return not any(len(tree.misfits()) for tree in grown)
 
 
 def tree_of(sample: TreeSample) -> Tree:
     """What the nodes of one tree say."""
-    held = sample.tree.tree_
-    if not (held.n_node_samples > 0).all():
+    nodes = sample.tree.tree_
+    if not (nodes.n_node_samples > 0).all():
         raise ValueError(
             f"audit: {type(sample.tree).__name__} has nodes without rows (n_node_samples): they were removed from the "
             "model, or it was not fitted. Pass the model as it was fitted."
         )
-    inner = held.children_left != LEAF
-    inside, nothing = sample.inside, np.inf if sample.repeats else 0.0
-    feature = held.feature if sample.columns is None else np.asarray(sample.columns)[held.feature.clip(0)]
+    inner = nodes.children_left != LEAF
+    inside = sample.inside
+    feature = nodes.feature if sample.columns is None else np.asarray(sample.columns)[nodes.feature.clip(0)]
     return Tree(
         feature=np.where(inner, feature, LEAF),
-        threshold=held.threshold.copy(),
-        left=held.children_left.copy(),
-        right=held.children_right.copy(),
-        missing_left=held.missing_go_to_left.astype(np.bool_) & (not sample.missing_right),
-        size=held.n_node_samples.astype(np.float64),
+        threshold=nodes.threshold.copy(),
+        left=nodes.children_left.copy(),
+        right=nodes.children_right.copy(),
+        missing_left=nodes.missing_go_to_left.astype(np.bool_) & (not sample.missing_right),
+        size=nodes.n_node_samples.astype(np.float64),
         share=None if inside is None else inside.astype(np.float64),
-        rounding=np.full(held.node_count, nothing),
+        rounding=np.full(nodes.node_count, np.inf if sample.repeats else 0.0),
         between_neighbours=sample.tree.splitter == "best",
         labels=_label_sums(sample),
     )
@@ -166,30 +127,25 @@ def tree_of(sample: TreeSample) -> Tree:
 def _label_sums(sample: TreeSample) -> LabelSums | None:
     """Means of labels times the weights of nodes, without class weights; None where nodes do not have them."""
     tree, targets, factor, inside = sample.tree, sample.targets, sample.class_weight, sample.inside
-    if sample.weight is None or inside is None:
+    if sample.weight is None or inside is None or targets is None or factor is None:
         return None
-    if targets is None or factor is None or tree.monotonic_cst is not None:  # with bounds on the means
+    if tree.monotonic_cst is not None:  # with bounds on the means
         return None
-    held, own = tree.tree_, np.where(inside, sample.weight, 0.0)
-    weight = held.weighted_n_node_samples
-    rounding = sum_rounding(held.n_node_samples, weight)
-    shares = held.value  # (m, targets, classes), of a number its mean
-    if is_classifier(tree) and shares.shape[1] > 1:  # the mean of each target's class numbers
-        means = shares @ np.arange(shares.shape[2])
-    elif is_classifier(tree):
-        means = shares[:, 0, :]
-    else:
-        means = shares[:, :, 0] + targets.subtracted
+    nodes, row_weight = tree.tree_, np.where(inside, sample.weight, 0.0)
+    weight, shares = nodes.weighted_n_node_samples, nodes.value  # (m,); (m, targets, classes), of a number its mean
+    rounding = sum_rounding(nodes.n_node_samples, weight)
     if is_classifier(tree) and shares.shape[1] == 1:
         scale = np.ones(targets.values.shape[1])  # of each class
         scale[targets.values[inside].argmax(1)] = factor[inside]
-        totals = np.zeros((held.node_count, len(scale)))
-        totals[:, targets.columns] = means * weight[:, None]
-        return LabelSums(totals / scale, own, rounding / scale.min())
+        totals = np.zeros((nodes.node_count, len(scale)))
+        totals[:, targets.columns] = shares[:, 0, :] * weight[:, None]
+        return LabelSums(totals / scale, row_weight, rounding / scale.min())
+    numbers = shares @ np.arange(shares.shape[2])  # (m, targets) of several targets the mean of their class numbers
+    means = numbers if is_classifier(tree) else shares[:, :, 0] + targets.subtracted
     rounding = rounding * (np.abs(targets.values).max() + abs(targets.subtracted))
     if not is_classifier(tree) and tree.criterion not in MEANS:  # a median
-        rounding = np.where(held.n_node_samples == 1, rounding, np.inf)
-    return LabelSums(means * weight[:, None], own, rounding)
+        rounding = np.where(nodes.n_node_samples == 1, rounding, np.inf)
+    return LabelSums(means * weight[:, None], row_weight, rounding)
 
 
 def times_drawn(estimator: Any, rows: int) -> list[Floats] | None:
@@ -229,44 +185,43 @@ def tree_class_weights(tree: Any, labels: Array, weight: Floats) -> Floats:
     return min((every, some), key=lambda factor: abs(float(weight @ factor) - total))
 
 
-def _check_sums(name: str, number: int, sample: TreeSample, tree: Tree, inside: Bools, paths: csr_matrix) -> None:
+def _check_sums(name: str, number: int, sample: TreeSample, grown: Grown) -> None:
     """Raise if the weights or labels of rows do not add up to those of nodes."""
-    if sample.class_weight is None or sample.weight is None:
+    inside = sample.inside
+    if sample.class_weight is None or sample.weight is None or inside is None:
         return
     weight = (sample.weight * sample.class_weight)[inside]
     says = sample.tree.tree_.weighted_n_node_samples[0]
     if not abs(weight.sum() - says) <= 1e-9 * says:
-        held = f"the rows have a total weight of {weight.sum():.6g}, the model says {says:.6g}"
-        raise other_data(name, f"in tree {number} {held}")
-    if (sums := tree.labels) is None or sample.targets is None:
+        total = f"the rows have a total weight of {weight.sum():.6g}, the model says {says:.6g}"
+        raise other_data(name, f"in tree {number} {total}")
+    if grown.tree.labels is None or sample.targets is None:
         return
-    totals = paths.T @ (sums.weight[inside, None] * sample.targets.values[inside])  # (m, k)
-    off = np.abs(totals - sums.totals).max(1) > 4 * sums.rounding
+    off = grown.label_misfits(grown.tree.labels, sample.targets.values, times=4)
     if off.any():
         raise other_data(name, f"in tree {number} the labels of node {int(off.argmax())} are not those of its rows")
 
 
-def _off_middle(tree: Tree, x: Floats, paths: csr_matrix) -> Floats:
+def _off_middle(grown: Grown, x: Floats) -> Floats:
     """(m,) how far each threshold is from the middle between its neighbours; 0 for leaves."""
-    row = np.repeat(np.arange(paths.shape[0]), np.diff(paths.indptr))
-    inner = _splits_numbers(tree)[paths.indices]
-    row, node = row[inner], paths.indices[inner]
-    value = x[row, tree.feature[node]].astype(np.float64)
+    tree, split = grown.tree, _splits_numbers(grown.tree)
+    row, node = (part[split[grown.nodes]] for part in (grown.rows, grown.nodes))
+    value = x[row, tree.feature[node]]
     left, right = value <= tree.threshold[node], value > tree.threshold[node]
     below, above = np.full(len(tree.size), -np.inf), np.full(len(tree.size), np.inf)
     np.maximum.at(below, node[left], value[left])
     np.minimum.at(above, node[right], value[right])
-    off, split = np.zeros(len(tree.size)), _splits_numbers(tree)
+    off = np.zeros(len(tree.size))
     off[split] = np.abs(below[split] / 2 + above[split] / 2 - tree.threshold[split])
     return off
 
 
-def _off_any_middle(tree: Tree, x: Floats, paths: csr_matrix) -> Floats:
+def _off_any_middle(grown: Grown, x: Floats) -> Floats:
     """(m,) how far each threshold is from the middle between any two values in its node; 0 for leaves."""
-    off, members = np.zeros(len(tree.size)), paths.tocsc()
+    tree, order = grown.tree, np.argsort(grown.nodes, kind="stable")
+    off, members = np.zeros(len(tree.size)), np.split(grown.rows[order], np.cumsum(grown.counts())[:-1])
     for node in np.flatnonzero(_splits_numbers(tree)):
-        threshold, rows = tree.threshold[node], members.indices[members.indptr[node] : members.indptr[node + 1]]
-        values = np.unique(x[rows, tree.feature[node]].astype(np.float64))
+        threshold, values = tree.threshold[node], np.unique(x[members[node], tree.feature[node]])
         left, right = values[values <= threshold], values[values > threshold]
         nearest = np.searchsorted(right, 2 * threshold - left)[:, None] - np.arange(2)
         middle = left[:, None] / 2 + np.r_[right, np.inf][nearest.clip(0)] / 2

@@ -6,38 +6,23 @@ where there are more values than bins. Its nodes have the numbers of their rows,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.model_selection import train_test_split
 
-from lostwax.adapters.boosted import visits
 from lostwax.adapters.sklearn.estimators import Array
-from lostwax.adapters.sklearn.grown import EPSILON, IN_ORDER, Targets, other_data
+from lostwax.adapters.sklearn.grown import Targets
 from lostwax.adapters.sklearn.trees import forest_of
+from lostwax.adapters.trees import EPSILON, Grown, other_data
 from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, LabelSums, Method, Quantiles, Tree, half_way
 
 NO_LIMIT = 1e300  # scikit-learn writes infinite edges as this number
+MEANS, LOG_MEANS = ("squared_error",), ("poisson", "gamma")  # losses that start at the mean, or at its logarithm
 METHODS: tuple[Method, ...] = ("averaged_inverted_cdf", "midpoint")  # of quantiles: since version 1.9, and before
-
-
-class Baseline(NamedTuple):
-    """How a loss writes the mean of the labels into the first prediction."""
-
-    mean: Callable[[Floats], Floats]
-    slope: Callable[[Floats], Floats]  # how much the mean changes with the prediction, by the mean
-
-
-LOG = Baseline(np.exp, lambda mean: mean)
-BASELINES = {  # losses without one start at the median or at a quantile
-    "squared_error": Baseline(lambda raw: raw, np.ones_like),
-    "poisson": LOG,
-    "gamma": LOG,
-}
 
 
 def own_encoder(estimator: Any) -> Any | None:
@@ -54,7 +39,7 @@ def forest_of_hist(estimator: Any, x: Floats, labels: Array, weight: Floats) -> 
     inside = _grown_on(estimator, labels, weight, count=int(first["count"][0]))
     trees = [_tree(predictor, estimator, inside) for stage in estimator._predictors for predictor in stage]
     for number, tree in enumerate(trees):
-        _check_counts(type(estimator).__name__, number, tree, seen, inside)
+        Grown.of(tree, seen, inside=inside).check_counts(type(estimator).__name__, number)
     sums = _baseline_sums(estimator, labels, np.where(inside, weight, 0.0), len(first))
     trees[0] = replace(trees[0], labels=sums)
     cuts, quantiles = _edges(estimator, seen, inside & (weight != 0))
@@ -85,8 +70,13 @@ def _grown_on(estimator: Any, labels: Array, weight: Floats, count: int) -> Bool
 
 def _tree(predictor: Any, estimator: Any, inside: Bools) -> Tree:
     """What the nodes of one tree say."""
-    nodes = predictor.nodes
+    nodes, bins = predictor.nodes, estimator._bin_mapper.n_bins_non_missing_
     inner = ~nodes["is_leaf"].astype(np.bool_)
+    categories = {}
+    for node in map(int, np.flatnonzero(inner & nodes["is_categorical"].astype(np.bool_))):
+        words = predictor.raw_left_cat_bitsets[nodes["bitset_idx"][node]]  # of 32 bits
+        bits = np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little").astype(np.bool_)
+        categories[node] = bits[: int(bins[nodes["feature_idx"][node]])]
     return Tree(
         feature=np.where(inner, nodes["feature_idx"], LEAF).astype(np.intp),
         threshold=nodes["num_threshold"].astype(np.float64),
@@ -96,28 +86,8 @@ def _tree(predictor: Any, estimator: Any, inside: Bools) -> Tree:
         size=nodes["count"].astype(np.float64),
         share=inside.astype(np.float64),
         rounding=np.zeros(len(nodes)),
-        categories={
-            int(node): _bits(
-                predictor.raw_left_cat_bitsets[nodes["bitset_idx"][node]],
-                int(estimator._bin_mapper.n_bins_non_missing_[nodes["feature_idx"][node]]),
-            )
-            for node in np.flatnonzero(inner & nodes["is_categorical"].astype(np.bool_))
-        },
+        categories=categories,
     )
-
-
-def _bits(words: Array, count: int) -> Bools:
-    """(count,) the bits of a set that is held as words of 32 bits."""
-    return np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")[:count].astype(np.bool_)
-
-
-def _check_counts(name: str, number: int, tree: Tree, x: Floats, inside: Bools) -> None:
-    """Raise if the rows do not add up to the counts of nodes."""
-    counts = visits(tree, x, strict=False).sums(inside.astype(np.float64), len(tree.size))
-    if len(wrong := np.flatnonzero(counts != tree.size)):
-        node = int(wrong[0])
-        says = f"node {node} holds {counts[node]:,.0f} rows, the model says {tree.size[node]:,.0f}"
-        raise other_data(name, f"in tree {number} {says}", IN_ORDER)
 
 
 def _baseline_sums(estimator: Any, labels: Array, weight: Floats, nodes: int) -> LabelSums | None:
@@ -134,18 +104,15 @@ def _baseline_sums(estimator: Any, labels: Array, weight: Floats, nodes: int) ->
         odds = np.exp(raw - raw.max())
         means[columns] = odds / odds.sum()
         bound = error + summing
-    elif (baseline := BASELINES.get(estimator.loss)) is not None:
-        means[columns] = baseline.mean(raw)
-        bound = float(baseline.slope(np.abs(means)).max()) * error + summing * np.abs(targets.values).max()
+    elif estimator.loss in (*MEANS, *LOG_MEANS):
+        means[columns] = np.exp(raw) if estimator.loss in LOG_MEANS else raw
+        slope = float(np.abs(means).max()) if estimator.loss in LOG_MEANS else 1.0  # of the mean by the prediction
+        bound = slope * error + summing * np.abs(targets.values).max()
     else:
         return None
     if np.abs(means * total - weight @ targets.values).max() > total * bound:
         raise other_data(type(estimator).__name__, "its first prediction is not the mean of these labels")
-    rounding = np.full(nodes, np.inf)
-    rounding[0] = total * bound
-    totals = np.zeros((nodes, len(means)))
-    totals[0] = means * total
-    return LabelSums(totals, weight, rounding)
+    return LabelSums.of_root(means * total, weight, total * bound, nodes)
 
 
 def _edges(estimator: Any, x: Floats, rows: Bools) -> tuple[list[Cuts], list[Quantiles]]:
@@ -168,8 +135,8 @@ def _edges(estimator: Any, x: Floats, rows: Bools) -> tuple[list[Cuts], list[Qua
             if np.array_equal(np.unique(half_way(distinct[:-1], distinct[1:])), edges):
                 cuts.append(Cuts(column, edges, values=False, complete=True, rows=rows))
         elif len(distinct) > bins + 1 and not weighted:
-            for made in (Quantiles(column, np.unique(edges), percentages, rows, method) for method in METHODS):
-                if np.array_equal(np.unique(np.percentile(values, percentages, method=made.method)), made.thresholds):
-                    quantiles.append(made)
+            for method in METHODS:
+                if np.array_equal(np.unique(np.percentile(values, percentages, method=method)), np.unique(edges)):
+                    quantiles.append(Quantiles(column, np.unique(edges), percentages, method, rows=rows))
                     break
     return cuts, quantiles

@@ -1,7 +1,8 @@
-"""Trees and forests of scikit-learn as facts about the rows they were grown on.
+"""Trees, forests and boosting of scikit-learn as facts about the rows they were grown on.
 
 Every node of a tree has the number of its rows, a threshold half-way between two of them, and the mean of their labels.
-Which rows a tree was grown on is drawn again from its seed.
+Which rows a tree was grown on is drawn again from its seed. What boosting starts from is the mean of the labels, which
+is a tree of one node.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import singledispatch
+from itertools import repeat
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import (
     AdaBoostClassifier,
     AdaBoostRegressor,
@@ -27,10 +31,11 @@ from sklearn.ensemble import (
     RandomForestRegressor,
     RandomTreesEmbedding,
 )
-from sklearn.tree import BaseDecisionTree
+from sklearn.ensemble._gradient_boosting import _random_sample_mask
+from sklearn.model_selection import train_test_split
+from sklearn.tree import BaseDecisionTree, DecisionTreeClassifier
 from sklearn.utils.class_weight import compute_sample_weight
 
-from lostwax.adapters.sklearn.boosted_trees import ada_boost, ada_boost_regressor, gradient_boosting
 from lostwax.adapters.sklearn.estimators import Array, refusal
 from lostwax.adapters.sklearn.grown import (
     Targets,
@@ -38,11 +43,15 @@ from lostwax.adapters.sklearn.grown import (
     class_weights,
     fit_the_trees,
     forest_of_samples,
-    other_data,
+    sum_rounding,
     times_drawn,
     tree_class_weights,
+    tree_of,
 )
-from lostwax.games.trees import Bools, Floats, Forest, Ints, LabelSums, Tree
+from lostwax.adapters.trees import other_data
+from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
+
+MAX_SEED = 2**31 - 1  # each tree of gradient boosting draws one number below this
 
 ORDER = "bootstraps are drawn by row number: the adversary is assumed to know the order of the rows."
 TARGETS = "labels were not read from the trees: there are several per row."
@@ -56,12 +65,6 @@ def forest_of(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Fores
     other rows.
     """
     raise refusal(estimator)
-
-
-forest_of.register(GradientBoostingClassifier, gradient_boosting)
-forest_of.register(GradientBoostingRegressor, gradient_boosting)
-forest_of.register(AdaBoostClassifier, ada_boost)
-forest_of.register(AdaBoostRegressor, ada_boost_regressor)
 
 
 def has_trees(estimator: Any) -> bool:
@@ -101,7 +104,9 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     if (part := _fitted_on_part(estimator, x, labels, weight)) is not None:
         return part
-    samples = _bootstrapped(estimator, labels, weight) if estimator.bootstrap else _whole(estimator, labels, weight)
+    samples = (
+        _bootstrapped(estimator, labels, weight) if estimator.bootstrap else _on_all_rows(estimator, labels, weight)
+    )
     return forest_of_samples(estimator, x, samples, ordered=estimator.bootstrap)
 
 
@@ -142,7 +147,41 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     return forest_of_samples(estimator, x, samples, ordered=True)
 
 
-def _whole(estimator: Any, labels: Array, weight: Floats) -> Iterator[TreeSample]:
+@forest_of.register(AdaBoostClassifier)
+def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
+    """Trees on all rows. Weights are known for the first; later ones depend on the label of each row."""
+    first, *others = estimator.estimators_
+    if not isinstance(first, BaseDecisionTree):
+        raise refusal(estimator)
+    shares = weight / weight.sum()
+    factor = tree_class_weights(first, labels, shares)
+    start = TreeSample(first, shares, factor, Targets.of(estimator, labels))
+    later = (TreeSample(tree, weight * (factor > 0), None) for tree in others)
+    return forest_of_samples(estimator, x, [start, *later])
+
+
+@forest_of.register(AdaBoostRegressor)
+def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
+    """Trees on rows that were drawn by the errors of all rows, that of the missing one included."""
+    if not isinstance(estimator.estimators_[0], BaseDecisionTree):
+        raise refusal(estimator)
+    samples = (TreeSample(tree, None, None, repeats=True) for tree in estimator.estimators_)
+    return forest_of_samples(estimator, x, samples)
+
+
+@forest_of.register(GradientBoostingClassifier)
+@forest_of.register(GradientBoostingRegressor)
+def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
+    """Trees on residuals. Of labels they tell the mean that they start from, and sums of the first residuals."""
+    targets, trained = Targets.of(estimator, labels), _trained_on(estimator, labels, weight)
+    samples = _stages(estimator, targets, weight, trained)
+    ordered = estimator.subsample < 1 or estimator.n_iter_no_change is not None
+    forest = forest_of_samples(estimator, x, samples, ordered=ordered)
+    start = None if targets is None or trained is None else _start(estimator, targets, _only(weight, trained))
+    return forest if start is None else replace(forest, trees=(start, *forest.trees))
+
+
+def _on_all_rows(estimator: Any, labels: Array, weight: Floats) -> Iterator[TreeSample]:
     """Trees that were grown on all rows."""
     used, targets = getattr(estimator, "_sample_weight", None), Targets.of(estimator, labels)
     factor = class_weights(estimator, labels)
@@ -184,8 +223,9 @@ def _fitted_on_part(estimator: Any, x: Floats, labels: Array, weight: Floats) ->
         too = " (were test rows passed too?)" if len(x) > estimator._n_samples else ""
         raise other_data(type(estimator).__name__, f"X has {len(x):,} rows, the model {estimator._n_samples:,}{too}")
     part = forest_of(estimator, x[inside], labels[inside], weight[inside])
-    names, own = (np.unique(one) for one in (labels, labels[inside]))
-    classes = np.searchsorted(names, own) if is_classifier(estimator) and labels.ndim == 1 else None
+    names = np.unique(labels)
+    numbers = np.searchsorted(names, np.unique(labels[inside]))
+    classes = numbers if is_classifier(estimator) and labels.ndim == 1 else None
     return replace(part, trees=tuple(_spread(tree, inside, classes, len(names)) for tree in part.trees))
 
 
@@ -203,3 +243,137 @@ def _spread(tree: Tree, inside: Bools, classes: Ints | None, k: int) -> Tree:
         totals = np.zeros((len(tree.size), k))
         totals[:, classes] = sums.totals
     return replace(tree, share=share, labels=LabelSums(totals, weight, sums.rounding))
+
+
+def _trained_on(estimator: Any, labels: Array, weight: Floats) -> Ints | None:
+    """The numbers of the rows that trees were grown on, in their order: not those held out to stop early.
+
+    None if this cannot be drawn again. Rows without a weight may not have been there at all (`CalibratedClassifierCV`).
+    """
+    everything = np.arange(len(labels))
+    if estimator.n_iter_no_change is None:
+        return everything
+    if not _repeatable(estimator, weight):
+        return None
+    trained, _ = train_test_split(
+        everything,
+        random_state=estimator.random_state,
+        test_size=estimator.validation_fraction,
+        stratify=labels if is_classifier(estimator) else None,
+    )
+    return np.asarray(trained)
+
+
+def _stages(estimator: Any, targets: Targets | None, weight: Floats, trained: Ints | None) -> Iterator[TreeSample]:
+    """All trees, one or one per class at each stage, and the rows that were drawn for it."""
+    ones, first = np.ones_like(weight), None if targets is None else _residuals(estimator, targets)
+    drawn = _drawn_for_stages(estimator, weight, trained)
+    for stage, (trees, rows) in enumerate(zip(estimator.estimators_, drawn, strict=True)):
+        row_weight = None if rows is None else _only(weight, rows)
+        yield from (TreeSample(tree, row_weight, ones, None if stage else first) for tree in trees)
+
+
+def _drawn_for_stages(estimator: Any, weight: Floats, trained: Ints | None) -> Iterator[Ints | None]:
+    """The rows of each stage; None if they cannot be drawn again."""
+    stages, classes = estimator.estimators_.shape
+    if estimator.subsample >= 1 or trained is None or not _repeatable(estimator, weight):
+        yield from repeat(trained if estimator.subsample >= 1 else None, stages)
+        return
+    source = np.random.RandomState(estimator.random_state)
+    for _ in range(stages):
+        yield trained[_random_sample_mask(len(trained), max(1, int(estimator.subsample * len(trained))), source)]
+        source.randint(0, MAX_SEED, size=classes)
+
+
+def _repeatable(estimator: Any, weight: Floats) -> bool:
+    """Whether rows can be drawn as they were: by a known seed, from all rows of the table."""
+    return isinstance(estimator.random_state, Integral) and bool((weight > 0).all())
+
+
+def _only(weight: Floats, rows: Ints) -> Floats:
+    """The weights of some rows, zero elsewhere."""
+    some = np.zeros_like(weight)
+    some[rows] = weight[rows]
+    return some
+
+
+def _residuals(estimator: Any, targets: Targets) -> Targets | None:
+    """The labels of the first tree of a regressor: what is left of the targets; None for other losses."""
+    if is_classifier(estimator) or estimator.loss != "squared_error":
+        return None
+    start = np.zeros(1) if isinstance(estimator.init_, str) else _mean(estimator)  # "zero"
+    return None if start is None else targets._replace(subtracted=float(start[0]))
+
+
+def _mean(estimator: Any) -> Floats | None:
+    """(k,) the mean of labels, or share of each class, that a model starts from; None if from something else."""
+    start = estimator.init_
+    if isinstance(start, DummyClassifier) and start.strategy == "prior":
+        return np.asarray(start.class_prior_, dtype=np.float64)
+    if isinstance(start, DummyRegressor) and start.strategy == "mean":
+        return np.ravel(start.constant_)
+    return None
+
+
+def _start(estimator: Any, targets: Targets, weight: Floats) -> Tree | None:
+    """The mean of labels as a tree of one node; None if the model starts from something else."""
+    if (mean := _mean(estimator)) is None:
+        return None
+    total, inside, totals = weight.sum(), weight > 0, np.zeros(targets.values.shape[1])
+    totals[targets.columns] = mean * total
+    count = np.array([inside.sum()])
+    error = float(sum_rounding(count, total)[0] * np.abs(targets.values).max())
+    if (np.abs(weight @ targets.values - totals) > 4 * error).any():
+        raise other_data(type(estimator).__name__, "its first prediction is not the mean of these labels")
+    sums, leaf, no = LabelSums.of_root(totals, weight, error, 1), np.array([LEAF]), np.zeros(1)
+    return Tree(leaf, no, leaf, leaf, no > 0, count.astype(np.float64), inside.astype(np.float64), no, labels=sums)
+
+
+@singledispatch
+def forest_alone(estimator: Any) -> Forest:
+    """The trees of a classifier and how often each row was drawn for each; raises TypeError if this cannot be read."""
+    raise TypeError(
+        f"{type(estimator).__name__}: without any row of the table, only these are read: DecisionTreeClassifier, "
+        "ExtraTreeClassifier, RandomForestClassifier, ExtraTreesClassifier."
+    )
+
+
+@forest_alone.register(DecisionTreeClassifier)
+def _(estimator: Any) -> Forest:
+    return _counted(estimator, [estimator], [np.ones(int(estimator.tree_.n_node_samples[0]))])
+
+
+@forest_alone.register(RandomForestClassifier)
+@forest_alone.register(ExtraTreesClassifier)
+def _(estimator: Any) -> Forest:
+    if not estimator.bootstrap:
+        rows = int(estimator.estimators_[0].tree_.n_node_samples[0])
+        return _counted(estimator, estimator.estimators_, [np.ones(rows)] * len(estimator.estimators_))
+    if (counts := times_drawn(estimator, estimator._n_samples)) is None:
+        raise TypeError(
+            f"{type(estimator).__name__}: its bootstraps cannot be drawn again, because the seeds of its trees are not "
+            "stored. Without them, a table with no known row is not rebuilt."
+        )
+    return _counted(estimator, estimator.estimators_, counts)
+
+
+def _counted(estimator: Any, trees: Sequence[Any], counts: Sequence[Floats]) -> Forest:
+    """A forest whose trees count each row as often as it was drawn; raises if they weight rows."""
+    name = type(estimator).__name__
+    if estimator.n_outputs_ != 1:
+        raise TypeError(f"{name}: trees with several labels per row are not read without a row of the table.")
+    rows, classes = len(counts[0]), len(estimator.classes_)
+    targets = Targets(np.zeros((rows, classes)), np.arange(classes))  # the columns only: labels are not known
+    for tree, count in zip(trees, counts, strict=True):
+        nodes = tree.tree_
+        if not np.isclose(nodes.weighted_n_node_samples[0], count.sum()) or estimator.class_weight is not None:
+            raise TypeError(
+                f"{name}: was fitted with sample weights or class weights. Its trees hold weights, not counts of rows; "
+                "without a row of the table they are not read."
+            )
+        if nodes.n_node_samples[0] != (count > 0).sum():
+            raise ValueError(f"{name}: a tree was grown on {nodes.n_node_samples[0]} rows, its seed draws others.")
+        if not np.isfinite(nodes.threshold).all():
+            raise TypeError(f"{name}: was grown on missing values. Without a row of the table these are not read.")
+    samples = (TreeSample(tree, count, np.ones(rows), targets) for tree, count in zip(trees, counts, strict=True))
+    return Forest(tuple(tree_of(sample) for sample in samples), ordered=getattr(estimator, "bootstrap", False))

@@ -14,7 +14,7 @@ from torch import Tensor
 from lostwax.attacks.dp_steps.published import PublishedSteps, no_steps
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
-from lostwax.games.running import accepted
+from lostwax.games.protocols import accepted
 from lostwax.learning.costs import Cost, Rate, classes
 from lostwax.progress import counted
 from lostwax.seeds import generator
@@ -23,7 +23,7 @@ from lostwax.trainers.dpsgd import as_dpsgd
 from lostwax.trainers.record_gradients import record_gradients
 from lostwax.trainers.stacked import Params
 
-KEPT = 1e-3  # of the largest deviation: directions that vary less are dropped
+LEAST_DEVIATION = 1e-3  # of the largest: directions that vary less are dropped
 
 
 class NormalLaw(NamedTuple):
@@ -43,7 +43,7 @@ class NormalLaw(NamedTuple):
         centred = z - means[place]
         variance, basis = torch.linalg.eigh(centred.mT @ centred / max(1, len(z) - len(classes)))  # the largest last
         deviation = variance.clamp_min(0).sqrt()
-        varies = deviation > KEPT * deviation[-1]
+        varies = deviation > LEAST_DEVIATION * deviation[-1]
         directions = (deviation * basis)[:, varies].mT.flip(0)
         return cls(classes, means.to(x), directions.to(x))
 
@@ -152,7 +152,7 @@ class Likeliest(NamedTuple):
 
 Search = Anywhere | Likeliest
 
-BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}  # of published steps that are held at a time
+STEP_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}  # of published steps that are held at a time
 TYPICAL_SHARE = 0.2  # of the iterations: clipping by draws of the prior, then by draws around the estimate
 PAIRS = 8  # of draws for a mean clipping factor; one pair per iteration
 
@@ -199,16 +199,15 @@ class GradientInverter(NamedTuple):
         numbers = sum(value[0].numel() for value in release.params.values())
         at_once = self.steps_at_a_time * labels.shape[1]  # gradients, and what their gradient needs
         bytes_per_model = 4 * numbers * (2 * self.steps.trainer.steps + 8 * at_once)
-        at_a_time = max(1, BYTES["cpu" if labels.device.type == "cpu" else "cuda"] // bytes_per_model)
-        for start in range(0, len(labels), at_a_time):
-            models = slice(start, start + at_a_time)
-            seen = list(self.steps(_part(release, models), at_a_time))
+        at_a_time = max(1, STEP_BYTES["cpu" if labels.device.type == "cpu" else "cuda"] // bytes_per_model)
+        for models in torch.split(torch.arange(len(labels)), at_a_time):
+            seen = list(self.steps(release.chosen(models), at_a_time))
             params = {name: torch.stack([step.params[name] for step in seen], 1) for name in seen[0].params}
             unit = 1 / self.steps.trainer.clip
-            secret_gradients = {
-                name: torch.stack([step.rest[name] for step in seen], 1).mul_(unit) for name in seen[0].rest
-            }
-            yield History(params, secret_gradients, self._absent_misfit(secret_gradients)), labels[models]
+            rest = {name: torch.stack([step.rest[name] for step in seen], 1).mul_(unit) for name in seen[0].rest}
+            flat = [value.flatten(2) for value in rest.values()]  # (m, t, numbers)
+            misfits = [self.search.misfit(torch.zeros_like(value), value).sum(2, keepdim=True) for value in flat]
+            yield History(params, rest, torch.stack(misfits).sum(0)), labels[models]
 
     def _rebuild(self, history: History, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best of all starts: records (m, ...), labels (m,), and their lead over the next label, or no record."""
@@ -285,11 +284,6 @@ class GradientInverter(NamedTuple):
         flat = {name: factor.unsqueeze(2) * value.flatten(2) for name, value in gradients.items()}  # (m t, starts, ...)
         return {name: value.view(len(labels), -1, *value.shape[1:]) for name, value in flat.items()}
 
-    def _absent_misfit(self, rest: Params) -> Tensor:
-        flat = [value.flatten(2) for value in rest.values()]  # (m, t, numbers)
-        misfits = [self.search.misfit(torch.zeros_like(value), value).sum(2, keepdim=True) for value in flat]
-        return torch.stack(misfits).sum(0)
-
     def _gradients(self, x: Tensor, labels: Tensor, history: History) -> tuple[Params, Tensor]:
         """Gradients of records (m, starts, ...) at all steps, (m t, starts, ...), and factors that clip them to 1."""
         trainer, t = self.steps.trainer, next(iter(history.rest.values())).shape[1]
@@ -325,20 +319,13 @@ class GradientInverter(NamedTuple):
         return moved / distance.clamp_min(1e-24)
 
 
-def _part(release: Release, models: slice) -> Release:
-    """Some of the models, with their steps."""
-    steps = release.steps
-    params = {name: value[models] for name, value in release.params.items()}
-    return Release(params, None if steps is None else lambda: (step[models] for step in steps()))
-
-
 def _at(history: History, steps: np.ndarray) -> History:
     params, secret_gradients = ({name: value[:, steps] for name, value in part.items()} for part in history[:2])
     factor = None if history.factor is None else history.factor[:, steps]
     return History(params, secret_gradients, history.absent_misfit[:, steps], factor)
 
 
-SLOPE = 75  # records trained on in a step that take as long as the gradient of one record's misfit to that step
+SLOPE_COST = 75  # records trained on in a step that take as long as the gradient of one record's misfit to that step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -405,7 +392,7 @@ class GradientInversion:
         starts = self.restarts * (1 if knowledge.facts.given.labels else classes(knowledge))
         slopes = self.iterations * min(self.steps_at_a_time, steps) * starts
         trained = steps * sample_rate * (len(known) + 1)  # records, in all steps
-        return Cost(games * (1 + SLOPE * slopes / trained) * rate.training)
+        return Cost(games * (1 + SLOPE_COST * slopes / trained) * rate.training)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> GradientInverter:
         """Nothing to compute before the steps are known. The seed draws starts and steps."""

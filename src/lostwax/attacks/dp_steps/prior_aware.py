@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lostwax.attacks.dp_steps.published import PublishedSteps, models_at_a_time, no_steps
 from lostwax.fields import check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
-from lostwax.games.running import accepted
+from lostwax.games.protocols import accepted
 from lostwax.learning.candidates import candidates_in, choose, no_candidates, weighed
 from lostwax.learning.costs import Cost, Rate
 from lostwax.trainers import DPSGD

@@ -14,7 +14,7 @@ from lostwax.attacks.ensemble.simulation import Cloud, First, Frame, Simulator, 
 from lostwax.attacks.newton import Inverter, Newton
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
-from lostwax.games.running import accepted
+from lostwax.games.protocols import accepted
 from lostwax.learning.coordinates import flat
 from lostwax.learning.costs import TABLES, Cost, Rate, classes
 from lostwax.learning.kernel_regression import ClassRegression, Regression

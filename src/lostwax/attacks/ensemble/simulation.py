@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lostwax.games import Hints, Knowledge, Records
-from lostwax.games.informed import InOrder
+from lostwax.games.threats import InOrder
 from lostwax.learning.coordinates import Coordinates, as_records, flat
 from lostwax.learning.kernel_regression import Kernel, KernelFeatures
 from lostwax.seeds import generator

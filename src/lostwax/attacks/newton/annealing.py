@@ -24,8 +24,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.attacks.least_squares import GameSearch, Linearised, Rule
 from lostwax.attacks.newton.bank import Classes, Entry
-from lostwax.attacks.newton.least_squares import Linearised, Rule, Search
 from lostwax.attacks.newton.training_map import Problem
 
 NOISES = (0.003, 0.01, 0.03)  # of what a record changes: those of a first stage, in the order they are tried
@@ -100,7 +100,7 @@ class ClassPrior(NamedTuple):
 
 
 @dataclass(eq=False, kw_only=True)
-class AnnealedSearch(Search[Linearised]):
+class AnnealedSearch(GameSearch[Linearised]):
     """One game's search, and the errors that it counts with."""
 
     prior: ClassPrior

@@ -20,7 +20,7 @@ from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Attack, AttackFacts, Cohort, Knowledge, Records, Trainer
 from lostwax.games.facts import states_facts, trainer_facts
-from lostwax.games.running import accepted, objection_to
+from lostwax.games.protocols import accepted, objection_to
 from lostwax.inits import trainable
 from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes

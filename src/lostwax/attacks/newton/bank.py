@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.newton.least_squares import Point
+from lostwax.attacks.least_squares import Point
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Records
 from lostwax.learning.coordinates import Coordinates, flat

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.attacks.least_squares import ROUNDED, GameSearch, Linearised, Point
 from lostwax.attacks.newton.annealing import AnnealedSearch, Annealing
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
-from lostwax.attacks.newton.least_squares import ROUNDED, Linearised, Point, Search
 from lostwax.attacks.newton.misfit import AnswerCheck, OtherRecords, is_noise
 from lostwax.attacks.newton.training_map import CAREFUL, POLISHING, Problem, Published
 from lostwax.games import Guess, Hints, Reconstructor, Records, Release
@@ -163,7 +163,7 @@ class Posterior(NamedTuple):
         return bool(self.moved.square().sum() <= SETTLED * self.variance.sum())
 
 
-TrainingSearch = Search[Linearised]
+TrainingSearch = GameSearch[Linearised]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.attacks.least_squares import Bidiagonal, GameSearch, LeastSquares, Rule, golub_kahan
 from lostwax.attacks.newton.bank import CLASSES_RACED, Bank
 from lostwax.attacks.newton.inverter import Inversion, Inverting, determined
-from lostwax.attacks.newton.least_squares import Bidiagonal, LeastSquares, Rule, Search, golub_kahan
 from lostwax.attacks.newton.training_map import Problem, Published, Unrolled
 from lostwax.games import Hints, Records, Release
 from lostwax.learning.coordinates import Coordinates
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
 
 
 @dataclass(eq=False)
-class ProductSearch(Search[Shown | None]):
+class ProductSearch(GameSearch[Shown | None]):
     """One game's search."""
 
     unexplained: float = 1.0  # share of the squared residual that the linearisations predict to remain after all steps

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.newton.least_squares import Point, Search
+from lostwax.attacks.least_squares import GameSearch, Point
 from lostwax.attacks.newton.training_map import POLISHING, Problem
 from lostwax.games import Records, Release
 from lostwax.learning.coordinates import flat
@@ -139,7 +139,7 @@ class AnswerCheck:
         starts = lines.flatten(0, 1)[back.argsort()[: min(DOUBLES, int(back.isfinite().sum()))]]
         points = self._points(starts)
         linears = self.problem.linears(points)
-        searches = [Search(*each, self.released, enough) for each in zip(points, linears, strict=True)]
+        searches = [GameSearch(*each, self.released, enough) for each in zip(points, linears, strict=True)]
         self.problem.descend(searches, POLISHING, jacobians)
         doubles = self._points(alike) + [search.point for search in searches]
         return [double for double in doubles if len(self._different(double.a[None]))]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lostwax.attacks.least_squares import Factored, GameSearch, Linearised, Point, Rule
 from lostwax.attacks.newton.inverter import MANY, WEAKEST, Inversion, Polisher, Posterior, noise_of
-from lostwax.attacks.newton.least_squares import Factored, Linearised, Point, Rule, Search
 from lostwax.attacks.newton.misfit import OtherRecords
 from lostwax.attacks.newton.training_map import GOOD, NEARLY, Problem, Published, TrainingMap
 from lostwax.games import Records, Release
@@ -369,7 +369,7 @@ class SetPolisher(Polisher):
 
 
 @dataclass(eq=False)
-class SetSearch(Search[Linearised]):
+class SetSearch(GameSearch[Linearised]):
     """The search for one training set."""
 
     scale: float = 1.0  # the mean curvature at its start

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lostwax.attacks.newton.least_squares import MAX_TABLE_NUMBERS, Dense, Linearised, Point, Rule, S
+from lostwax.attacks.least_squares import MAX_TABLE_NUMBERS, Dense, Linearised, Point, Rule, S
 from lostwax.defences import undefended
 from lostwax.games import Cohort, Records, Release, Trainer
 from lostwax.learning.coordinates import Coordinates

@@ -13,10 +13,10 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from lostwax.attacks.least_squares import Point
 from lostwax.attacks.newton.bank import Classes, means_of
 from lostwax.attacks.newton.corners import Corners, corners
 from lostwax.attacks.newton.inverter import MANY, Inversion, Inverting
-from lostwax.attacks.newton.least_squares import Point
 from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem, descend, record_span
 from lostwax.attacks.newton.training_map import Problem, Published, TrainingMap
 from lostwax.games import Hints, Loss, Records, Release

@@ -12,7 +12,7 @@ from lostwax.attacks.text.response import SentenceResponse
 from lostwax.attacks.text.search import TokenSearch
 from lostwax.fields import at_least, check_fields
 from lostwax.games import AttackFacts, Cohort, Knowledge, Records
-from lostwax.games.running import accepted
+from lostwax.games.protocols import accepted
 from lostwax.learning.costs import DOUBLE, Cost, Rate
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.seeds import generator

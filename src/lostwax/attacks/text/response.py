@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.attacks.newton.least_squares import Dense, Linearised, Point, Rule, Search
+from lostwax.attacks.least_squares import Dense, GameSearch, Linearised, Point, Rule
 from lostwax.games import Records
 from lostwax.trainers.descent import quiet
 from lostwax.trainers.responses import Adjoints
@@ -112,7 +112,7 @@ RULE = Rule((1.0,), stalled=1.0, raised=4.0, eased=1 / 3, damping_range=(1e-6, 1
 
 
 @dataclass(frozen=True, eq=False)
-class EmbeddingSpace(Dense[Search[Linearised]]):
+class EmbeddingSpace(Dense[GameSearch[Linearised]]):
     """The search in embedding space; unknowns are the n = length d numbers of a sentence's embeddings."""
 
     response: SentenceResponse  # in units of its error
@@ -126,7 +126,7 @@ class EmbeddingSpace(Dense[Search[Linearised]]):
         e = table.mean(0) + START * table.std() * drawn
         value, jacobian = self.response.linearised(e, y)
         searches = [
-            Search(Point(*each[:3]), Linearised.of(each[3]), target, fresh=True)
+            GameSearch(Point(*each[:3]), Linearised.of(each[3]), target, fresh=True)
             for each in zip(e.flatten(1), y, value - target, jacobian.flatten(2), strict=True)
         ]
         for noise, steps in STAGES:
@@ -149,7 +149,7 @@ class EmbeddingSpace(Dense[Search[Linearised]]):
         residual = torch.zeros_like(value[0]) if target is None else value[0] - target
         point = Point(e.flatten(), y, residual)
         here = replace(self, noise=max(1.0, float(residual.square().mean().sqrt())))
-        precision, slope, _ = here.quadratic(Search(point, Linearised.of(jacobian[0].flatten(1)), residual))
+        precision, slope, _ = here.quadratic(GameSearch(point, Linearised.of(jacobian[0].flatten(1)), residual))
         table, place = self.response.embeddings.double(), e.double()
         if target is not None:
             place = place - torch.linalg.solve(precision, slope).view(length, d)
@@ -161,18 +161,18 @@ class EmbeddingSpace(Dense[Search[Linearised]]):
             tokens.append(far.topk(min(shortlist, len(table)), largest=False).indices)
         return torch.stack(tokens)
 
-    def residuals(self, searches: Sequence[Search[Linearised]], tried: Tensor) -> Tensor:
+    def residuals(self, searches: Sequence[GameSearch[Linearised]], tried: Tensor) -> Tensor:
         """(g, f, r) the response at embeddings (g, f, n), less the target."""
         y = torch.stack([search.point.label for search in searches]).repeat_interleave(tried.shape[1])
         value = self.response.of_embeddings(self._embeddings(tried.flatten(0, 1)), y).view(*tried.shape[:2], -1)
         return value - torch.stack([search.released for search in searches]).unsqueeze(1)
 
-    def values(self, searches: Sequence[Search[Linearised]], tried: Tensor, residuals: Tensor) -> Tensor:
+    def values(self, searches: Sequence[GameSearch[Linearised]], tried: Tensor, residuals: Tensor) -> Tensor:
         """(g, f) the sum that is minimised."""
         mean, variance = self._prior(tried)
         return (residuals / self.noise).square().sum(2) + (tried - mean).square().sum(2) / variance
 
-    def linearise(self, searches: Sequence[Search[Linearised]]) -> None:
+    def linearise(self, searches: Sequence[GameSearch[Linearised]]) -> None:
         """At all points together."""
         if searches:
             e = self._embeddings(torch.stack([search.point.a for search in searches]))
@@ -180,7 +180,7 @@ class EmbeddingSpace(Dense[Search[Linearised]]):
             for search, each in zip(searches, jacobian.flatten(2), strict=True):
                 search.linear, search.fresh, search.jacobians = Linearised.of(each), True, search.jacobians + 1
 
-    def quadratic(self, search: Search[Linearised]) -> tuple[Tensor, Tensor, Tensor]:
+    def quadratic(self, search: GameSearch[Linearised]) -> tuple[Tensor, Tensor, Tensor]:
         """Half of the sum's Hessian (n, n) and half its gradient (n,), by Gauss-Newton; damped as by Marquardt."""
         mean, variance = self._prior(search.point.a)
         jacobian, normal = search.linear

@@ -1,8 +1,12 @@
-"""Rebuild the one missing row of a table from the trees that were grown on it."""
+"""Rebuild the one missing row of a table from the trees that were grown on it.
+
+Beside its values, its label: what the known rows leave of the sums of labels in the nodes that it is in. And which
+parts of trees give cells exactly: the attack is repeated without nodes of few rows, and without the bins of histograms.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,21 +14,29 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.trees.cuts import narrowed_by_cuts
-from lostwax.attacks.trees.labels import MissingLabels, missing_labels
-from lostwax.attacks.trees.paths import narrowed_by_nodes, near_zero, zeros
+from lostwax.attacks.trees.paths import descend, game_of, narrowed_by_nodes, near_zero, zeros
 from lostwax.attacks.trees.unknown_sample import narrowed_without_sample
-from lostwax.games import Fitted, Part
+from lostwax.games import Fitted, Note, Part, Topic
 from lostwax.games.cells import Revealed
-from lostwax.games.trees import Bounds, Floats, Ints
+from lostwax.games.trees import LEAF, Bools, Bounds, Floats, Forest, Ints, LabelSums, Tree
+from lostwax.numerals import percent
+from lostwax.progress import counted
 
 CERTAIN = 1e-3  # of its deviation: a target with a smaller error is certain
+FEW_ROWS = 20  # in a leaf
+WORTH_A_NOTE = 0.5  # of the exact cells
 
 
-class Constrained(NamedTuple):
-    """What trees tell of the missing row of each game."""
+class MissingLabels(NamedTuple):
+    """Labels of the missing rows of some games."""
 
-    bounds: Bounds  # (g, d)
-    labels: MissingLabels | None  # None: nothing in the trees depends on them
+    values: Floats  # (g, ...) class numbers or targets
+    error: Floats  # (g,) largest error of a target; inf: nothing is known
+
+    @property
+    def known(self) -> Bools:
+        """(g,) which are known at all."""
+        return np.isfinite(self.error)
 
 
 @dataclass(frozen=True)
@@ -36,17 +48,18 @@ class TreeConstraints:
     all trees say is intersected; a cell is exact if a single value is left.
     """
 
-    def leave_one_out(self, fitted: Fitted, games: Tensor) -> Constrained:
-        """What is known of each row of `games` from one model and all other rows."""
+    def leave_one_out(self, fitted: Fitted, games: Tensor) -> tuple[Bounds, MissingLabels | None]:
+        """What one model and all other rows tell of each row of `games`; no labels if nothing depends on them."""
         if fitted.forest is None:
             raise ValueError(f"TreeConstraints: {fitted.name} has no trees.")
         forest, x, rows = fitted.forest, fitted.forest.cast(fitted.table.x.numpy()), games.numpy()
         anything = np.full((len(rows), x.shape[1]), np.inf)
-        start = Bounds(-anything, anything, np.full(anything.shape, forest.accepts_missing))
-        bounds = start
+        bounds = Bounds(-anything, anything, np.full(anything.shape, forest.accepts_missing))
         for narrowed in (narrowed_by_nodes, narrowed_by_cuts, narrowed_without_sample):
             bounds = narrowed(forest, x, rows, bounds)
-        bounds = _with_zeros(bounds, x, rows)
+        # what differs from zero only by the rounding of a threshold is zero
+        zero = zeros(bounds.low, bounds.high, near_zero(x, rows))
+        bounds = bounds._replace(low=np.where(zero, 0.0, bounds.low), high=np.where(zero, 0.0, bounds.high))
         if bool(((bounds.low > bounds.high) & ~bounds.maybe_missing).any()):
             raise ValueError(
                 f"audit: no row explains {fitted.name}: its nodes contradict each other. Pass the data that it was "
@@ -54,15 +67,8 @@ class TreeConstraints:
             )
         y = fitted.table.y
         if all(tree.labels is None for tree in forest.trees):
-            return Constrained(bounds, None)
-        labels = missing_labels(forest, x, y.double().numpy(), rows, classes=not y.is_floating_point())
-        return Constrained(bounds, labels)
-
-
-def _with_zeros(bounds: Bounds, x: Floats, games: Ints) -> Bounds:
-    """Read as zero what differs from zero only by the rounding of a threshold."""
-    zero = zeros(bounds.low, bounds.high, near_zero(x, games))
-    return bounds._replace(low=np.where(zero, 0.0, bounds.low), high=np.where(zero, 0.0, bounds.high))
+            return bounds, None
+        return bounds, missing_labels(forest, x, y.double().numpy(), rows, classes=not y.is_floating_point())
 
 
 def revealed_by_trees(part: Part, games: Tensor) -> Revealed:
@@ -79,3 +85,116 @@ def revealed_by_trees(part: Part, games: Tensor) -> Revealed:
     close = CERTAIN * float(y.double().std(0, correction=0).min()) if y.is_floating_point() else 0.0
     certain = torch.from_numpy(labels.known & (labels.error <= close))
     return Revealed((cells,), part.labels(values), ones, torch.from_numpy(labels.known), certain)
+
+
+# the label of the missing row
+
+
+def missing_labels(forest: Forest, x: Floats, y: Floats, games: Ints, *, classes: bool) -> MissingLabels:
+    """The label of the missing row of each game: a class is certain, a target has the error of the best node."""
+    shape, y, game = (len(games), *y.shape[1:]), y.reshape(len(y), -1), game_of(len(x), games)
+    labels = MissingLabels(np.full((len(games), y.shape[1]), np.nan), np.full(len(games), np.inf))
+    for tree in counted(forest.trees, "labels: trees", len(forest.trees)):
+        if tree.labels is None or tree.share is None:
+            continue
+        if classes and labels.known.all():
+            break
+        inside = np.flatnonzero(tree.share > 0)
+        at_root = (inside, np.zeros(len(inside), dtype=np.intp), np.ones(len(inside), dtype=np.bool_))
+        levels = ((level.rows, level.child, level.shown) for level in descend(forest, tree, x))
+        for rows, node, shown in (at_root, *levels):
+            value, error = (_class if classes else _target)(tree.labels, rows, node, y)
+            which = game[rows]
+            better = shown & (which >= 0) & (error < labels.error[which])
+            labels.values[which[better]], labels.error[which[better]] = value[better], error[better]
+    return labels._replace(values=labels.values.reshape(shape))
+
+
+def _class(sums: LabelSums, rows: Ints, node: Ints, y: Floats) -> tuple[Floats, Floats]:
+    """The class whose total the known rows do not reach; error 0, or inf if rounding may hide it."""
+    added = np.zeros((len(rows), sums.totals.shape[1]))
+    added[np.arange(len(rows)), y[rows, 0].astype(np.intp)] = sums.weight[rows]
+    left, error = _left(sums, node, added)
+    best = left.argmax(1)
+    certain = left[np.arange(len(rows)), best] > 2 * error
+    return best.astype(np.float64)[:, None], np.where(certain, 0.0, np.inf)
+
+
+def _target(sums: LabelSums, rows: Ints, node: Ints, y: Floats) -> tuple[Floats, Floats]:
+    """What the known rows leave of a node's sum, over the weight of the missing one."""
+    weight = sums.weight[rows]
+    left, error = _left(sums, node, weight[:, None] * y[rows])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return left / weight[:, None], np.where(weight > 0, error / weight, np.inf)
+
+
+def _left(sums: LabelSums, node: Ints, added: Floats) -> tuple[Floats, Floats]:
+    """(k, c) the total of each row's node minus what all other rows in it add, and its error (k,)."""
+    order = np.argsort(node, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(node[order]) != 0])
+    group = np.empty(len(node), dtype=np.intp)
+    group[order] = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(node)]))
+    known = np.add.reduceat(added[order], starts, axis=0)[group] - added  # exactly 0 where a row is alone
+    size, count = np.add.reduceat(np.abs(added[order]).max(1), starts)[group], np.bincount(group)[group]
+    rounding = np.finfo(np.float64).eps * count * size * (count > 1)
+    return sums.totals[node] - known, sums.rounding[node] + rounding
+
+
+# where exact cells come from
+
+
+class ExactCells(NamedTuple):
+    """Shares of all cells that are exact, by what is used."""
+
+    everything: float
+    without_small_leaves: float  # splits with FEW_ROWS rows at least on both sides
+    without_bins: float  # nodes alone, without what is made of the values of all rows
+
+    def note(self, name: str) -> Note | None:
+        """For the report: the setting that most exact cells depend on; None if they do not depend on one."""
+        if self.everything == 0:
+            return None
+        by_leaves, by_bins = 1 - self.without_small_leaves / self.everything, 1 - self.without_bins / self.everything
+        if max(by_leaves, by_bins) < WORTH_A_NOTE:
+            return None
+        if by_bins >= by_leaves:
+            where, cure = "the bins of its histograms", "fewer bins (max_bins; max_bin or border_count)"
+        else:
+            where = f"nodes that split off fewer than {FEW_ROWS} rows"
+            cure = f"larger leaves (such as min_samples_leaf={FEW_ROWS}; min_child_weight in XGBoost)"
+        share = percent(max(by_leaves, by_bins))
+        text = f"{share} of the cells that {name} gives exactly come from {where}: {cure} reveal fewer of them."
+        return Note(text, Topic.EXACT_CELLS, name, cure=text)
+
+
+def exact_cells(fitted: Fitted, games: Tensor) -> ExactCells:
+    """The shares in the rows of `games`, each attacked with all other rows known."""
+    if (forest := fitted.forest) is None:
+        raise ValueError(f"exact_cells: {fitted.name} has no trees.")
+    x = forest.cast(fitted.table.x.numpy())
+    large = replace(forest, trees=tuple(with_large_leaves(forest, tree, x, FEW_ROWS) for tree in forest.trees))
+
+    def share(part: Forest) -> float:
+        bounds, _ = TreeConstraints().leave_one_out(replace(fitted, forest=part), games)
+        return float((bounds.exact | bounds.missing).mean())
+
+    everything = share(forest)
+    has_bins = bool(forest.cuts or forest.quantiles)
+    without_bins = share(replace(forest, cuts=(), quantiles=())) if has_bins else everything
+    return ExactCells(everything, share(large), without_bins)
+
+
+def with_large_leaves(forest: Forest, tree: Tree, x: Floats, rows: int) -> Tree:
+    """The tree without splits that leave fewer than `rows` rows on one side, and without all below them.
+
+    If the tree's sample is not known, the rows of a node are all in its box.
+    """
+    counts = np.zeros(len(tree.feature), dtype=np.intp)
+    for level in descend(forest, tree, x):
+        counts += np.bincount(level.child, minlength=len(counts))
+    inner = np.flatnonzero(tree.feature != LEAF)
+    few = inner[np.minimum(counts[tree.left[inner]], counts[tree.right[inner]]) < rows]
+    feature, left, right = (part.copy() for part in (tree.feature, tree.left, tree.right))
+    feature[few], left[few], right[few] = LEAF, LEAF, LEAF
+    categories = {node: to_left for node, to_left in tree.categories.items() if feature[node] != LEAF}
+    return replace(tree, feature=feature, left=left, right=right, categories=categories)

@@ -2,6 +2,9 @@
 
 A threshold that no known values explain was made with the missing value, and tells it. One that two known neighbours
 explain tells that the missing value is not between them.
+
+Of quantiles: with one value x added to the known values v, sorted, the order statistic of number i is x clipped to
+v[i - 1], v[i]. A quantile is one order statistic, or half-way between two: it tells x, or on which side of it x is.
 """
 
 from __future__ import annotations
@@ -11,9 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lostwax.attacks.trees.quantiles import narrowed_by_quantiles
-from lostwax.games.trees import Bools, Bounds, Cuts, Floats, Forest, Ints
+from lostwax.games.trees import Bools, Bounds, ColumnThresholds, Cuts, Floats, Forest, Ints, Quantiles
 from lostwax.progress import counted
+
+LARGEST = np.finfo(np.float64).max
+MAX_GAMES = 2_000  # computed together: 4 MB per array of 255 quantiles
+NEAREST = 3  # quantiles on each side of a value that are looked at
+ROUNDINGS = 8  # of the numbers that half-way quantiles are made of
 
 
 def narrowed_by_cuts(forest: Forest, x: Floats, games: Ints, bounds: Bounds) -> Bounds:
@@ -22,19 +29,23 @@ def narrowed_by_cuts(forest: Forest, x: Floats, games: Ints, bounds: Bounds) -> 
         return bounds
     low, high, maybe_missing = bounds.low.copy(), bounds.high.copy(), bounds.maybe_missing.copy()
     for cuts in counted(forest.cuts, "thresholds: columns", len(forest.cuts)):
-        column = Column.of(x[:, cuts.column], games, cuts.rows)
-        found = _values(cuts, column) if cuts.values else _midpoints(cuts, column, forest.single)
-        at = np.s_[:, cuts.column]
-        low[at], high[at] = np.maximum(low[at], found.low), np.minimum(high[at], found.high)
-        low[at], high[at] = found.excluded.narrowed(column, low[at], high[at])
-        maybe_missing[at] &= ~found.present
-        if cuts.complete and found.only_known:
-            low[at], high[at] = _among_known(column, low[at], high[at])
+        at, column = np.s_[:, cuts.column], Column.of(cuts, x[:, cuts.column], games)
+        if cuts.values:
+            low[at], high[at], present = _by_values(cuts, column, low[at], high[at])
+        else:
+            low[at], high[at], present = _by_midpoints(cuts, column, low[at], high[at], forest.single)
+        maybe_missing[at] &= ~present
     for quantiles in forest.quantiles:
         at = np.s_[:, quantiles.column]
-        one = Bounds(low[at], high[at], maybe_missing[at])
-        low[at], high[at], maybe_missing[at], _ = narrowed_by_quantiles(quantiles, x[:, quantiles.column], games, one)
+        narrowed = _by_quantiles(quantiles, x[at], games, Bounds(low[at], high[at], maybe_missing[at]))
+        low[at], high[at], maybe_missing[at], _ = narrowed
     return bounds._replace(low=low, high=high, maybe_missing=maybe_missing)
+
+
+def _rows_of(thresholds: ColumnThresholds, values: Floats) -> tuple[Bools, Bools]:
+    """(n,) the rows that take part in thresholds, and those of them that have a value."""
+    part = np.ones(len(values), dtype=bool) if thresholds.rows is None else thresholds.rows
+    return part, part & ~np.isnan(values)
 
 
 class Column(NamedTuple):
@@ -48,14 +59,13 @@ class Column(NamedTuple):
     unknown: Ints  # (g,) the number in u of the missing row's value if it has it alone; k: all of u are known
 
     @classmethod
-    def of(cls, values: Floats, games: Ints, rows: Bools | None) -> Column:
-        """The column whose n values are given, made of some of the rows."""
-        counted = ~np.isnan(values) if rows is None else rows & ~np.isnan(values)
-        distinct, number, count = np.unique(values[counted], return_inverse=True, return_counts=True)
+    def of(cls, thresholds: ColumnThresholds, values: Floats, games: Ints) -> Column:
+        """The column whose n values are given, some of which the thresholds are made of."""
+        taking_part, valued = _rows_of(thresholds, values)
+        distinct, number, count = np.unique(values[valued], return_inverse=True, return_counts=True)
         numbers = np.full(len(values), len(distinct))
-        numbers[counted] = np.where(count[number] == 1, number, len(distinct))
-        taking_part = np.ones(len(games), dtype=bool) if rows is None else rows[games]
-        return cls(distinct, taking_part, numbers[games])
+        numbers[valued] = np.where(count[number] == 1, number, len(distinct))
+        return cls(distinct, taking_part[games], numbers[games])
 
     @property
     def alone(self) -> Bools:
@@ -67,81 +77,62 @@ class Column(NamedTuple):
         padded = np.concatenate([[-np.inf], self.values, [np.inf, np.inf]])
         return padded[self.unknown], padded[np.minimum(self.unknown + 2, len(padded) - 1)]
 
-
-class Excluded(NamedTuple):
-    """Gaps between known neighbours in which no value can lie: their thresholds are made of the neighbours."""
-
-    low: Floats  # (k + 1,) of the gap below each of u, and of that above all; the open interval (low, high)
-    high: Floats  # (k + 1,)
-    own_low: Floats  # (g,) of the gap that is around the unknown value of each game
-    own_high: Floats  # (g,)
-
-    @classmethod
-    def nothing(cls, column: Column) -> Excluded:
-        """No gap is excluded."""
-        gaps, games = len(column.values) + 1, len(column.unknown)
-        return cls(*(np.full(size, np.nan) for size in (gaps, gaps, games, games)))
-
-    def narrowed(self, column: Column, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-        """Bounds (g,) that do not end within a gap."""
-        return self._ends(column, low)[1], self._ends(column, high)[0]
-
-    def _ends(self, column: Column, bound: Floats) -> tuple[Floats, Floats]:
-        """The ends (g,) of the excluded interval that each bound is in; the bound itself where there is none."""
-        gap = np.searchsorted(column.values, bound)
-        own = column.alone & ((gap == column.unknown) | (gap == column.unknown + 1))
-        low = np.where(own, self.own_low, self.low[gap])
-        high = np.where(own, self.own_high, self.high[gap])
-        within = column.taking_part & (low < bound) & (bound < high)
-        return np.where(within, low, bound), np.where(within, high, bound)
+    def among_known(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """Bounds (g,) that are known values, where all are known."""
+        among = self.taking_part & ~self.alone & (len(self.values) > 0)
+        padded = np.concatenate([[-np.inf], self.values, [np.inf]])
+        up = np.maximum(low, padded[np.searchsorted(self.values, low) + 1])
+        down = np.minimum(high, padded[np.searchsorted(self.values, high, side="right")])
+        return np.where(among, up, low), np.where(among, down, high)
 
 
-class ColumnBounds(NamedTuple):
-    """What the thresholds of one column say about the missing value of each game."""
-
-    low: Floats  # (g,)
-    high: Floats  # (g,)
-    present: Bools  # (g,) there is a value
-    excluded: Excluded
-    only_known: bool  # of a complete list: where all thresholds are explained, the value is one of the known
-
-
-def _values(cuts: Cuts, column: Column) -> ColumnBounds:
-    """Each threshold is a value: one that no known row has is the missing value."""
+def _by_values(cuts: Cuts, column: Column, low: Floats, high: Floats) -> tuple[Floats, Floats, Bools]:
+    """Each threshold is a value: one that no known row has is the missing value. Bounds, and (g,) if there is one."""
     used = np.isin(column.values, cuts.thresholds)
-    value = np.append(column.values, np.nan)[column.unknown]
-    shown = np.append(used, False)[column.unknown]
-    low, high = np.where(shown, value, -np.inf), np.where(shown, value, np.inf)
-    return ColumnBounds(low, high, shown, Excluded.nothing(column), only_known=True)
+    value, shown = np.append(column.values, np.nan)[column.unknown], np.append(used, False)[column.unknown]
+    low = np.maximum(low, np.where(shown, value, -np.inf))
+    high = np.minimum(high, np.where(shown, value, np.inf))
+    return *(column.among_known(low, high) if cuts.complete else (low, high)), shown
 
 
-def _midpoints(cuts: Cuts, column: Column, single: bool) -> ColumnBounds:
+def _by_midpoints(cuts: Cuts, column: Column, low: Floats, high: Floats, single: bool) -> tuple[Floats, Floats, Bools]:
     """Each threshold is half-way between neighbours: two that are known, or the missing value and one of them."""
-    u, t = column.values, cuts.thresholds
+    u, t, games = column.values, cuts.thresholds, len(column.unknown)
     t = t[~np.isin(t, u)]  # rounded to a value: of neighbours so close it is not known which
     padded = np.concatenate([[-np.inf], u, [np.inf]])
     gap = np.searchsorted(u, t)  # t lies between u[gap - 1] and u[gap]
-    excluded = Excluded.nothing(column)
     shared = _explained(cuts.between, padded[gap], padded[gap + 1], t, single)
-    _exclude(shared, gap, excluded.low, excluded.high)
 
     # The same again where the value on one side of a threshold is not known: the gap is wider.
     before, after = column.neighbours()
     first = np.searchsorted(t, before, side="right")
     count = np.where(column.alone, np.searchsorted(t, after) - first, 0)
-    game = np.repeat(np.arange(len(count)), count)
+    game = np.repeat(np.arange(games), count)
     each = np.arange(len(game)) - np.repeat(np.cumsum(count) - count, count) + first[game]
-    own = _explained(cuts.between, before[game], after[game], t[each], single)
-    _exclude(own, game, excluded.own_low, excluded.own_high)
+    wider = _explained(cuts.between, before[game], after[game], t[each], single)
 
-    low, high = np.full(len(count), -np.inf), np.full(len(count), np.inf)
-    np.maximum.at(low, game[~own.by_known], own.low[~own.by_known])
-    np.minimum.at(high, game[~own.by_known], own.high[~own.by_known])
-    present = np.zeros(len(count), dtype=bool)
-    present[game[~own.by_known]] = True
-    return ColumnBounds(
-        low, high, present, excluded, only_known=len(t) == len(cuts.thresholds) and not shared.tight.any()
-    )
+    low, high, present, made = low.copy(), high.copy(), np.zeros(games, dtype=bool), ~wider.by_known
+    np.maximum.at(low, game[made], wider.low[made])
+    np.minimum.at(high, game[made], wider.high[made])
+    present[game[made]] = True
+
+    # No value lies in a gap between known neighbours whose threshold is made of them: bounds do not end in one.
+    empty, empty_wider = np.full((2, len(u) + 1), np.nan), np.full((2, games), np.nan)  # open intervals
+    for explained, at, ends in ((shared, gap, empty), (wider, game, empty_wider)):
+        known = explained.by_known & (explained.empty_low < explained.empty_high)
+        ends[:, at[known]] = explained.empty_low[known], explained.empty_high[known]
+
+    def moved(bound: Floats, end: int) -> Floats:
+        gap = np.searchsorted(u, bound)
+        around = column.alone & ((gap == column.unknown) | (gap == column.unknown + 1))
+        ends = np.where(around, empty_wider, empty[:, gap])  # (2, g)
+        within = column.taking_part & (ends[0] < bound) & (bound < ends[1])
+        return np.where(within, ends[end], bound)
+
+    low, high = moved(low, 1), moved(high, 0)
+    if cuts.complete and len(t) == len(cuts.thresholds) and not shared.tight.any():
+        low, high = column.among_known(low, high)
+    return low, high, present
 
 
 class Explained(NamedTuple):
@@ -171,24 +162,6 @@ def _explained(between: Callable[[Floats, Floats], Floats], a: Floats, b: Floats
         empty_high = np.nextafter(empty_high, -np.inf)
     low, high = np.minimum(above_low, below_low), np.maximum(above_high, below_high)
     return Explained(by_known, low, high, empty_low, empty_high, tight)
-
-
-def _exclude(explained: Explained, at: Ints, low: Floats, high: Floats) -> None:
-    """Write the empty intervals of thresholds that known neighbours explain."""
-    known = explained.by_known & (explained.empty_low < explained.empty_high)
-    low[at[known]], high[at[known]] = explained.empty_low[known], explained.empty_high[known]
-
-
-def _among_known(column: Column, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Bounds (g,) that are known values, where all are known."""
-    among = column.taking_part & ~column.alone & (len(column.values) > 0)
-    padded = np.concatenate([[-np.inf], column.values, [np.inf]])
-    up = np.maximum(low, padded[np.searchsorted(column.values, low) + 1])
-    down = np.minimum(high, padded[np.searchsorted(column.values, high, side="right")])
-    return np.where(among, up, low), np.where(among, down, high)
-
-
-LARGEST = np.finfo(np.float64).max
 
 
 def _preimage(
@@ -229,9 +202,9 @@ def at_rank(place: Ints) -> Floats:
     return bits.astype(np.int64).view(np.float64)
 
 
-def middle_rank(one: Ints, other: Ints) -> Ints:
+def middle_rank(low: Ints, high: Ints) -> Ints:
     """Half-way between two places, rounded down; their sum may be too large for int64."""
-    middle: Ints = (one >> 1) + (other >> 1) + (one & other & 1)
+    middle: Ints = (low >> 1) + (high >> 1) + (low & high & 1)
     return middle
 
 
@@ -241,3 +214,85 @@ def _float32_at_least(x: Floats) -> Floats:
         nearest = x.astype(np.float32)
     above: Floats = np.where(nearest < x, np.nextafter(nearest, np.float32(np.inf)), nearest).astype(np.float64)
     return above
+
+
+# quantiles
+
+
+class Known(NamedTuple):
+    """The known values of some games, sorted: all values (n,) without the one at a place."""
+
+    ordered: Floats  # (n,)
+    place: Ints  # (g, 1); n in all games: all are known
+
+    @property
+    def size(self) -> int:
+        """How many are known."""
+        return len(self.ordered) - int(self.place[0, 0] < len(self.ordered))
+
+    def at(self, number: Ints) -> Floats:
+        """(g, k) the known values of some numbers (k,) or (g, k); infinite below the first and above the last."""
+        padded = np.concatenate([[-np.inf], self.ordered, [np.inf, np.inf]])
+        values: Floats = padded[number + 1 + (number >= self.place)]
+        return values
+
+
+def _by_quantiles(quantiles: Quantiles, values: Floats, games: Ints, bounds: Bounds) -> Bounds:
+    """Bounds (g,) of one column with values (n,), narrowed."""
+    taking_part, valued = _rows_of(quantiles, values)
+    ordered = np.sort(values[valued])
+    low, high, maybe_missing = bounds.low.copy(), bounds.high.copy(), bounds.maybe_missing.copy()
+    for start in range(0, len(games), MAX_GAMES):
+        some = np.arange(start, min(start + MAX_GAMES, len(games)))
+        for present in (True, False):  # a missing value leaves all other values, one more than otherwise
+            at = some[taking_part[games[some]] & (valued[games[some]] == present)]
+            if len(at) == 0:
+                continue
+            place = np.searchsorted(ordered, values[games[at]]) if present else np.array([len(ordered)])
+            known = Known(ordered, place[:, None])
+            some_low, some_high = _between(quantiles, known)
+            low[at], high[at] = np.maximum(low[at], some_low), np.minimum(high[at], some_high)
+            maybe_missing[at] &= _same(quantiles, known)
+    return bounds._replace(low=low, high=high, maybe_missing=maybe_missing)
+
+
+def _places(n: int, quantiles: Quantiles) -> tuple[Ints, Ints]:
+    """The order statistics (q,) that each quantile of n values is made of: one, or two neighbours."""
+    places = np.percentile(np.arange(n), quantiles.percentages, method=quantiles.method)
+    return np.floor(places).astype(np.intp), np.ceil(places).astype(np.intp)
+
+
+def _same(quantiles: Quantiles, known: Known) -> Bools:
+    """(g,) the known values alone have these quantiles."""
+    lower, upper = _places(known.size, quantiles)
+    below, above, t = known.at(lower), known.at(upper), quantiles.thresholds  # (g, q), (g, q), (k,)
+    of_known = above - (above - below) * 0.5 * (lower != upper)
+    place = np.minimum(np.searchsorted(t, of_known), len(t) - 1)
+    distinct = 1 + (np.diff(of_known, axis=1) != 0).sum(1)
+    same: Bools = (t[place] == of_known).all(1) & (distinct == len(t))
+    return same
+
+
+def _between(quantiles: Quantiles, known: Known) -> tuple[Floats, Floats]:
+    """(g,) bounds of the one value that gives these quantiles together with the known ones."""
+    lower, upper = _places(known.size + 1, quantiles)
+    near = np.arange(len(lower))[None]  # (g, k)
+    if known.size < len(known.ordered):  # quantiles far from the value say less about it
+        near = (np.searchsorted(lower, known.place) + np.arange(-NEAREST, NEAREST + 1)).clip(0, len(lower) - 1)
+    lower, upper = lower[near], upper[near]
+    below, middle, above = known.at(lower - 1), known.at(upper - 1), known.at(upper)  # x is clipped to (below, above)
+    half = lower != upper  # then the quantile is half-way between `middle` and x, clipped
+    t = quantiles.thresholds
+    slack = ROUNDINGS * np.finfo(np.float64).eps * np.where(half, np.abs(middle) + np.abs(t).max(), 0)
+    lowest = np.where(half, (below + middle) / 2, below) - slack  # the quantile, if x is far below
+    highest = np.where(half, (above + middle) / 2, above) + slack
+    if len(t) == len(quantiles.percentages):
+        first = last = t[near]
+    else:  # merged quantiles: any threshold that is possible
+        first = np.append(t, np.inf)[np.searchsorted(t, lowest)]
+        last = np.append(-np.inf, t)[np.searchsorted(t, highest, side="right")]
+    at_least = np.where(half, 2 * first - middle, first) - 2 * slack
+    at_most = np.where(half, 2 * last - middle, last) + 2 * slack
+    low = np.where(first > lowest + 2 * slack, at_least, -np.inf).max(1)
+    high = np.where(last < highest - 2 * slack, at_most, np.inf).min(1)
+    return low, high

@@ -6,23 +6,10 @@ i, so that its path is that of row i itself, as far as sizes are precise enough 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from lostwax.games.trees import LEAF, Bools, Bounds, Floats, Forest, Ints, Tree
+from lostwax.games.trees import Bools, Bounds, Floats, Forest, Ints, Level, Tree
 from lostwax.progress import counted
-
-
-class Level(NamedTuple):
-    """Rows of a tree at one depth, and the side that each takes there."""
-
-    rows: Ints  # (k,) those that are not in a leaf yet
-    node: Ints  # (k,) where each is
-    value: Floats  # (k,) of the column that the node splits
-    left: Bools  # (k,) the side each takes
-    child: Ints  # (k,) where that leads
-    shown: Bools  # (k,) sizes show that the row, if it is missing, took this side
 
 
 def descend(forest: Forest, tree: Tree, x: Floats) -> list[Level]:
@@ -32,30 +19,11 @@ def descend(forest: Forest, tree: Tree, x: Floats) -> list[Level]:
     above this one too: its path is known down to the deepest node that shows it.
     """
     share = np.ones(len(x)) if tree.share is None else tree.share
-    rows = np.flatnonzero(share > 0)
-    levels, node = [], np.zeros(len(rows), dtype=np.intp)
+    levels = list(tree.levels(x, np.flatnonzero(share > 0), strict=forest.strict))
     deepest = np.zeros(len(x), dtype=np.intp)  # depth down to which the path of each row is shown
-    while len(rows := rows[inner := tree.feature[node] != LEAF]):
-        node = node[inner]
-        value = x[rows, tree.feature[node]]
-        left = goes_left(forest, tree, node, value)
-        child = np.where(left, tree.left[node], tree.right[node])
-        levels.append(Level(rows, node, value, left, child, left))
-        deepest[rows[share[rows] > 2 * tree.rounding[child]]] = len(levels)
-        node = child
+    for depth, level in enumerate(levels, 1):
+        deepest[level.rows[share[level.rows] > 2 * tree.rounding[level.child]]] = depth
     return [level._replace(shown=deepest[level.rows] > depth) for depth, level in enumerate(levels)]
-
-
-def goes_left(forest: Forest, tree: Tree, node: Ints, value: Floats) -> Bools:
-    """(k,) whether rows with these values go left at these nodes."""
-    threshold = tree.threshold[node]
-    left = value < threshold if forest.strict else value <= threshold
-    for split, to_left in tree.categories.items():
-        here = node == split
-        codes = np.nan_to_num(value[here], nan=-1).astype(np.intp)
-        known = (codes >= 0) & (codes < len(to_left))
-        left[here] = np.where(known, to_left[codes.clip(0, len(to_left) - 1)], False)
-    return np.where(np.isnan(value), tree.missing_left[node], left)
 
 
 NEAR_ZERO = 1e-6
@@ -90,13 +58,13 @@ def narrowed_by_nodes(forest: Forest, x: Floats, games: Ints, bounds: Bounds) ->
 
     Of trees of which it is known on which rows they were grown; of the others see `unknown_sample`.
     """
-    game, found = game_of(len(x), games), Narrowing(forest, bounds)
+    game, narrowing = game_of(len(x), games), Narrowing(forest, bounds)
     for tree in counted(forest.trees, "paths: trees", len(forest.trees)):
         for level in [] if tree.share is None else descend(forest, tree, x):
-            found.by_sides(tree, level, game)
+            narrowing.by_sides(tree, level, game)
             if tree.between_neighbours:
-                found.by_neighbours(tree, level, game)
-    return found.bounds()
+                narrowing.by_neighbours(tree, level, game)
+    return narrowing.bounds()
 
 
 class Narrowing:
@@ -126,11 +94,10 @@ class Narrowing:
         for split, to_left in tree.categories.items():
             here = node == split
             numbers &= ~here
-            self._only(int(tree.feature[split]), which[here], np.where(left[here, None], to_left, ~to_left))
+            self._keep_codes(int(tree.feature[split]), which[here], np.where(left[here, None], to_left, ~to_left))
         which, node, left, column = which[numbers], node[numbers], left[numbers], column[numbers]
-        threshold = tree.threshold[node]
-        below = self._below(threshold) if self.forest.strict else self._at_most(threshold)
-        above = self._at_least(threshold) if self.forest.strict else self._above(threshold)
+        below = self._nearest(tree.threshold[node], -np.inf, beyond=self.forest.strict)
+        above = self._nearest(tree.threshold[node], np.inf, beyond=not self.forest.strict)
         self.to(which, column, np.where(left, -np.inf, above), np.where(left, below, np.inf))
 
     def by_neighbours(self, tree: Tree, level: Level, game: Ints) -> None:
@@ -155,62 +122,44 @@ class Narrowing:
         above = np.where((place == middle) & valued, middle + 1, middle)
         lower = np.where(below >= first, value[below.clip(0)], -np.inf)
         upper = np.where(above <= last, value[above.clip(None, len(node) - 1)], np.inf)
-        own, other = np.where(left, lower, upper), np.where(left, upper, lower)
+        same_side, other = np.where(left, lower, upper), np.where(left, upper, lower)
         use = np.flatnonzero(level.shown[order] & (game[rows] >= 0) & np.isfinite(other))
-        self._between(tree, node[use], left[use], own[use], other[use], game[rows[use]])
-
-    def _between(self, tree: Tree, node: Ints, left: Bools, own: Floats, other: Floats, game: Ints) -> None:
-        """`own` and `other` are the known neighbours of each threshold: on the row's own side, and on the other."""
-        threshold, column = tree.threshold[node], tree.feature[node]
-        lowest, highest = self.neighbours(threshold, other)
-        explained = (own >= lowest) & (own <= highest)
-        low = np.where(explained & left, -np.inf, lowest)
-        high = np.where(explained & ~left, np.inf, highest)
-        self.to(game, column, low, high)
-        self.maybe_missing[game[~explained], column[~explained]] = False
+        node, left, same_side, which = node[use], left[use], same_side[use], game[rows[use]]
+        column = tree.feature[node]
+        lowest, highest = self.neighbours(tree.threshold[node], other[use])
+        explained = (same_side >= lowest) & (same_side <= highest)
+        low, high = np.where(explained & left, -np.inf, lowest), np.where(explained & ~left, np.inf, highest)
+        self.to(which, column, low, high)
+        self.maybe_missing[which[~explained], column[~explained]] = False
 
     def neighbours(self, threshold: Floats, other: Floats) -> tuple[Floats, Floats]:
         """The lowest and highest v for which (v + other) / 2 rounds to the threshold."""
         slack = 4 * np.spacing(np.maximum(np.abs(threshold), np.abs(other)))
-        return self._at_least(2 * threshold - other - slack), self._at_most(2 * threshold - other + slack)
-
-    def after(self, value: Floats) -> Floats:
-        """The next larger values that can occur."""
-        return self._next(value, np.inf)
+        value = 2 * threshold - other
+        return self._nearest(value - slack, np.inf), self._nearest(value + slack, -np.inf)
 
     def to(self, game: Ints, column: Ints, low: Floats, high: Floats) -> None:
         """Between these two; no pair of game and column occurs twice."""
         self.low[game, column] = np.maximum(self.low[game, column], low)
         self.high[game, column] = np.minimum(self.high[game, column], high)
 
-    def _only(self, column: int, game: Ints, possible: Bools) -> None:
+    def _keep_codes(self, column: int, game: Ints, possible: Bools) -> None:
         """Keep the codes that are possible (k, codes) in some games (k,), as a node that splits codes shows."""
-        width, held = possible.shape[1], self.codes.get(column)
-        if held is None or held.shape[1] < width:
+        width, codes = possible.shape[1], self.codes.get(column)
+        if codes is None or codes.shape[1] < width:
             wider = np.ones((len(self.low), width), dtype=np.bool_)
-            if held is not None:
-                wider[:, : held.shape[1]] = held
-            self.codes[column] = held = wider
-        held[game, :width] &= possible
+            if codes is not None:
+                wider[:, : codes.shape[1]] = codes
+            self.codes[column] = codes = wider
+        codes[game, :width] &= possible
 
-    # the nearest values that can occur
-
-    def _at_most(self, bound: Floats) -> Floats:
+    def _nearest(self, bound: Floats, side: float, *, beyond: bool = False) -> Floats:
+        """The nearest values that can occur at a bound or on its side, -inf or inf; or only on its side."""
         rounded = self.forest.cast(bound)
-        return np.where(rounded <= bound, rounded, self._next(rounded, -np.inf))
+        value = np.where(rounded >= bound if side > 0 else rounded <= bound, rounded, self.after(rounded, side))
+        return np.where(value == bound, self.after(value, side), value) if beyond else value
 
-    def _at_least(self, bound: Floats) -> Floats:
-        rounded = self.forest.cast(bound)
-        return np.where(rounded >= bound, rounded, self._next(rounded, np.inf))
-
-    def _below(self, bound: Floats) -> Floats:
-        rounded = self._at_most(bound)
-        return np.where(rounded < bound, rounded, self._next(rounded, -np.inf))
-
-    def _above(self, bound: Floats) -> Floats:
-        rounded = self._at_least(bound)
-        return np.where(rounded > bound, rounded, self._next(rounded, np.inf))
-
-    def _next(self, value: Floats, towards: float) -> Floats:
+    def after(self, value: Floats, side: float = np.inf) -> Floats:
+        """The next values that can occur, larger or smaller ones."""
         kind = np.float32 if self.forest.single else np.float64
-        return np.asarray(np.nextafter(value.astype(kind), kind(towards)), dtype=np.float64)
+        return np.asarray(np.nextafter(value.astype(kind), kind(side)), dtype=np.float64)

@@ -14,16 +14,17 @@ from torch import Tensor, nn
 from lostwax.attacks.weak import training
 from lostwax.attacks.weak.objectives import Augmented, LogError, Objective
 from lostwax.attacks.weak.readers import Reader, SetReader
-from lostwax.attacks.weak.training import HeadScale, ReadAndDecode, TrainingData, answer, dealt_classes
+from lostwax.attacks.weak.training import HEADS_AT_A_TIME, HeadScale, ReadAndDecode, TrainingData, dealt_classes
 from lostwax.fields import above, at_least, check_fields, expect
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release, Threat
 from lostwax.games.facts import stated
-from lostwax.games.running import accepted
+from lostwax.games.protocols import accepted
+from lostwax.inits import trainable
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Decoder, ResidualDecoder, Span
 from lostwax.learning.saving import Calibration, SavedFolder, check_same
 from lostwax.learning.shadow_tables import adversary_seed
-from lostwax.learning.training import RANGES, UNKNOWN_ERRORS, ErrorLine, Term, TermFacts, torch_seed
+from lostwax.learning.training import RANGES, UNKNOWN_ERRORS, ErrorLine, Term, TermFacts, answer, torch_seed
 from lostwax.provenance import fingerprint
 from lostwax.shadows import Game
 from lostwax.shadows.identity import describe, identity
@@ -51,9 +52,10 @@ class TrainedOnHeads(NamedTuple):
         """Rebuild a record of each class; hints are not used, as the classes of a set are known."""
         home = next(iter(release.params.values())).device
         tokens = self.tokens(release)
-        x = self.span.records(answer(self.reads, tokens))  # (m, g, ...)
+        x = self.span.records(answer(self.reads, tokens, HEADS_AT_A_TIME))  # (m, g, ...)
         y = torch.tensor(self.classes or [-1], device=home).expand(len(x), -1)  # (m, g)
-        predicted = self.error_line(answer(self.reads.reader, tokens).flatten(0, 1)).view(y.shape)
+        features = answer(self.reads.reader, tokens, HEADS_AT_A_TIME).flatten(0, 1)
+        predicted = self.error_line(features).view(y.shape)
         return Guess(Records(x.to(home), y), -predicted.to(home))
 
     def tokens(self, release: Release) -> Tensor:
@@ -128,8 +130,44 @@ class WeakRecoNN:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        clause = self._clause(knowledge)
-        return None if clause is None else f"{clause.removesuffix('.')}."
+        prior = knowledge.prior
+        if knowledge.facts.known is not None or not isinstance(knowledge.threat, Threat):
+            return (
+                f"it rebuilds training sets of which no record is known, but the adversary is "
+                f"{type(knowledge.threat).__name__}. Use threat=Weak(size), or RecoNN."
+            )
+        if not prior.x.is_floating_point():
+            return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
+        try:
+            cohort = knowledge.threat.deal(prior, 2, seed=0)
+            with torch.device("meta"):  # for its error message: no memory, no draws
+                self.decoder.build(1, tuple(prior.x.shape[1:]))
+        except ValueError as error:
+            return str(error)
+        try:
+            knowledge.trainer.tile_size(knowledge.net, cohort[:1])
+        except (TypeError, ValueError) as error:
+            head = " Pass as net only the layers that were trained behind the backbone."
+            return str(error) if prior.features is None else f"{error}{head}"
+        if (reason := self.reader.objection(knowledge) or training.too_few(knowledge)) is not None:
+            return reason
+        labels = cohort.own.y  # (2, k)
+        if not labels.is_floating_point() and not torch.equal(labels[0], labels[1]):
+            return "it needs the same labels, in the same order, in every training set. Use threat=Weak(size)."
+        if self.classes is not None and self.reader.guesses(self.classes) != self.classes:
+            return (
+                f"{type(self.reader).__name__} makes one guess, of any class, and classes={self.classes}. Leave out "
+                "classes, or use reader=SetReader()."
+            )
+        dealt = dealt_classes(knowledge)
+        if self.classes is not None and not 0 < len(set(self.classes) & set(dealt)) == len(self.classes):
+            return (
+                f"it should rebuild records of classes={self.classes}, and a training set has records of {dealt}. Name "
+                "some of those, each once."
+            )
+        if self.augment is not None and (reason := self.augment.objection(prior)) is not None:
+            return reason
+        return next((reason for term in self.terms if (reason := term.objection(prior.x)) is not None), None)
 
     def facts(self) -> AttackFacts:
         """It learns for as long as it may."""
@@ -179,46 +217,6 @@ class WeakRecoNN:
         classes, scale = tuple(saved.words["guesses"]), HeadScale(standardise, saved.words["alike"])
         return TrainedOnHeads(knowledge.net, knowledge.access, classes, scale, reads, span, line, error, self)
 
-    def _clause(self, knowledge: Knowledge) -> str | None:
-        prior = knowledge.prior
-        if knowledge.facts.known is not None or not isinstance(knowledge.threat, Threat):
-            return (
-                f"it rebuilds training sets of which no record is known, but the adversary is "
-                f"{type(knowledge.threat).__name__}. Use threat=Weak(size), or RecoNN"
-            )
-        if not prior.x.is_floating_point():
-            return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}"
-        try:
-            cohort = knowledge.threat.deal(prior, 2, seed=0)
-            with torch.device("meta"):  # for its error message: no memory, no draws
-                self.decoder.build(1, tuple(prior.x.shape[1:]))
-        except ValueError as error:
-            return str(error)
-        try:
-            knowledge.trainer.tile_size(knowledge.net, cohort[:1])
-        except (TypeError, ValueError) as error:
-            head = " Pass as net only the layers that were trained behind the backbone"
-            return str(error) if prior.features is None else f"{error}{head}"
-        if (clause := self.reader.objection(knowledge) or training.too_few(knowledge)) is not None:
-            return clause
-        labels = cohort.own.y  # (2, k)
-        if not labels.is_floating_point() and not torch.equal(labels[0], labels[1]):
-            return "it needs the same labels, in the same order, in every training set. Use threat=Weak(size)"
-        if self.classes is not None and self.reader.guesses(self.classes) != self.classes:
-            return (
-                f"{type(self.reader).__name__} makes one guess, of any class, and classes={self.classes}. Leave out "
-                "classes, or use reader=SetReader()"
-            )
-        dealt = dealt_classes(knowledge)
-        if self.classes is not None and not 0 < len(set(self.classes) & set(dealt)) == len(self.classes):
-            return (
-                f"it should rebuild records of classes={self.classes}, and a training set has records of {dealt}. Name "
-                "some of those, each once"
-            )
-        if self.augment is not None and (clause := self.augment.objection(prior)) is not None:
-            return clause
-        return next((clause for term in self.terms if (clause := term.objection(prior.x)) is not None), None)
-
     def _asked(self, knowledge: Knowledge) -> tuple[int, ...]:
         """The classes to rebuild."""
         return dealt_classes(knowledge) if self.classes is None else self.classes
@@ -229,7 +227,8 @@ class WeakRecoNN:
         return {name: repr(value) for name, value in kinds.items()}
 
     def _net(self, knowledge: Knowledge, span: Span) -> ReadAndDecode:
-        tokens, numbers = training.shape_seen(self, knowledge)
+        untrained = Release({name: value.unsqueeze(0) for name, value in trainable(knowledge.net).items()})
+        _, tokens, numbers = self.reader.see(knowledge.net, knowledge.access, untrained).shape
         reader = self.reader.build(knowledge.net, tokens, numbers, self._asked(knowledge))
         with torch.no_grad():
             features = reader(torch.zeros(1, tokens, numbers)).shape[-1]
@@ -243,8 +242,9 @@ class WeakRecoNN:
         if self.checkpoint is not None:
             checkpoint = training.Checkpoint.of(self.checkpoint, self._owner(start, knowledge, seed))
         training.train(start.reads, data, self, checkpoint, seed=seed)
-        wrong = training.errors(start.reads, data).own  # (v, g)
-        line = ErrorLine.fit(answer(start.reads.reader, data.unseen[0]).flatten(0, 1), wrong.flatten())
+        wrong, _ = training.errors(start.reads, data)  # (v, g)
+        features = answer(start.reads.reader, data.unseen[0], HEADS_AT_A_TIME).flatten(0, 1)
+        line = ErrorLine.fit(features, wrong.flatten())
         return start._replace(error_line=line, validation_error=float(wrong.mean()))
 
     def _owner(self, start: TrainedOnHeads, knowledge: Knowledge, seed: int) -> dict[str, str]:

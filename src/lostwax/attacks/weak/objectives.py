@@ -88,9 +88,9 @@ class Augmented:
             return clause
         if (self.backbone is None) != (records.features is None):
             return (
-                "its augment has a backbone, but the prior has no features. Use Augmented(None, ...)"
+                "its augment has a backbone, but the prior has no features. Use Augmented(None, ...)."
                 if records.features is None
-                else "its augment has no backbone, but the net trains on features. Pass the one of records.through"
+                else "its augment has no backbone, but the net trains on features. Pass the one of records.through."
             )
         if self.backbone is not None and records.features is not None:
             few = records[:8]
@@ -98,7 +98,7 @@ class Augmented:
             if fresh.shape != stored.shape or bool((fresh - stored).abs().max() > ALIKE * stored.abs().max()):
                 return (
                     "its augment's backbone gives other features than the prior has. Pass the one that computed the "
-                    "prior's"
+                    "prior's."
                 )
         return None
 
@@ -110,9 +110,7 @@ class Augmented:
             draws = int(generator(seed, "copies", copy).integers(2**63))
             changed = self.by(plain, 2 * count, seed=draws)[count:]  # the first half is unchanged
             parts.append(changed if self.backbone is None else changed.through(self.backbone))
-        features = [part.features for part in parts if part.features is not None]
-        x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
-        return Records(x, y, torch.cat(features) if features else None)
+        return Records.together(parts)
 
     def __repr__(self) -> str:
         """With the backbone's fingerprint, by which checkpoints recognise it."""

@@ -88,12 +88,12 @@ class SetReader:
             return (
                 f"SetReader reads the neurons of a head, a sequence of linear layers, and the net is "
                 f"{type(knowledge.net).__name__}. Pass the trained head alone as net, and its inputs as features: "
-                "records.through(backbone). For other nets use reader=ConditionalReader()"
+                "records.through(backbone). For other nets use reader=ConditionalReader()."
             )
         if not knowledge.facts.access.all_weights:
             return (
                 f"SetReader reads whole rows of weights, and the access is {type(knowledge.access).__name__}. Use "
-                "access=Weights() or reader=ConditionalReader()"
+                "access=Weights() or reader=ConditionalReader()."
             )
         return _no_classes("SetReader", knowledge)
 
@@ -190,5 +190,5 @@ def _no_classes(reader: str, knowledge: Knowledge) -> str | None:
         return None
     return (
         f"{reader} rebuilds a record of each class, but the labels are not class numbers: {y.dtype} of shape "
-        f"{tuple(y.shape)}. Use reader=FlatReader()"
+        f"{tuple(y.shape)}. Use reader=FlatReader()."
     )

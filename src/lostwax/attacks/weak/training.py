@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lostwax import files
@@ -20,18 +21,17 @@ from lostwax.attacks.weak.objectives import GuessTargets, mean_errors, nearest, 
 from lostwax.files import read_tensors, write_tensors
 from lostwax.games import Knowledge, Records, Release
 from lostwax.games.facts import hold_out_of
-from lostwax.inits import trainable
 from lostwax.learning.decoders import Span
 from lostwax.learning.saving import part
 from lostwax.learning.shadow_tables import adversary_seed
-from lostwax.learning.training import Best, Criterion, fit, torch_seed
+from lostwax.learning.standardise import Standardise
+from lostwax.learning.training import Best, Criterion, answer, fit, torch_seed
 from lostwax.progress import progress
 from lostwax.seeds import generator, seed_torch
 from lostwax.shadows import Game
 
 if TYPE_CHECKING:
     from lostwax.attacks.weak.attack import WeakRecoNN
-from lostwax.learning.standardise import Standardise
 
 
 class HeadScale(NamedTuple):
@@ -132,7 +132,14 @@ class Checkpoint(NamedTuple):
         """The checkpoint of this training, created if the folder has none; raises if it belongs to another."""
         ours = files.named("WeakRecoNN", folder)
         if (ours / OWNER).is_file():
-            theirs = _owner(ours / OWNER)
+            try:
+                theirs = json.loads((ours / OWNER).read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise ValueError(
+                    f"WeakRecoNN: {ours / OWNER} is damaged ({error}), so its checkpoint cannot be used. Delete its "
+                    "folder."
+                ) from error
+            theirs = {str(name): str(value) for name, value in theirs.items()} if isinstance(theirs, dict) else {}
             differ = [name for name in {**theirs, **owner} if theirs.get(name) != owner.get(name)]
             if differ:
                 name = differ[0]
@@ -159,32 +166,6 @@ class Checkpoint(NamedTuple):
         except OSError as error:
             message = f"{error} Training continues without this checkpoint; the next is tried later."
             warnings.warn(message, RuntimeWarning, stacklevel=2)
-
-
-def _owner(path: Path) -> dict[str, str]:
-    """The training that the checkpoint belongs to."""
-    try:
-        words = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(
-            f"WeakRecoNN: {path} is damaged ({error}), so its checkpoint cannot be used. Delete its folder."
-        ) from error
-    return {str(name): str(value) for name, value in words.items()} if isinstance(words, dict) else {}
-
-
-def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """An optimiser's state: "3.exp_avg" is the fourth parameter's first moment."""
-    state = optimiser.state_dict()["state"]
-    return {f"{number}.{name}": value for number, moments in state.items() for name, value in moments.items()}
-
-
-def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """The inverse of `optimiser_tensors`."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for path, value in tensors.items():
-        number, name = path.split(".")
-        state.setdefault(int(number), {})[name] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
 class ReadAndDecode(nn.Module):
@@ -267,7 +248,8 @@ class _Training:
     def save(self, to: Checkpoint) -> None:
         """All that the next leg depends on."""
         numbers = torch.tensor([self.step, self.seconds, self.best.error], dtype=torch.float64)
-        moments = optimiser_tensors(self.optimiser)
+        state = self.optimiser.state_dict()["state"]  # "3.exp_avg" is the fourth parameter's first moment
+        moments = {f"{number}.{name}": value for number, group in state.items() for name, value in group.items()}
         groups = {"net": self.net.state_dict(), "kept": self.best.weights, "optimiser": moments}
         tensors = {f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()}
         to.write({**tensors, "numbers": numbers})
@@ -277,7 +259,12 @@ class _Training:
         step, seconds, self.best.error = tensors["numbers"].tolist()
         self.step, self.started, self.best.weights = int(step), time.perf_counter() - seconds, part(tensors, "kept.")
         self.net.load_state_dict(part(tensors, "net."))
-        restore_optimiser(self.optimiser, part(tensors, "optimiser."))
+        state: dict[int, dict[str, Tensor]] = {}
+        for path, value in part(tensors, "optimiser.").items():
+            number, name = path.split(".")
+            state.setdefault(int(number), {})[name] = value
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
 
 
 def train(
@@ -323,29 +310,20 @@ def loss_of(
     return loss
 
 
-@torch.no_grad()
-def answer(net: nn.Module, tokens: Tensor) -> Tensor:
-    """(m, g, ...) the net's answers, some heads at a time."""
-    return torch.cat([net(rows) for rows in torch.split(tokens, HEADS_AT_A_TIME)])
+def errors(net: nn.Module, data: TrainingData) -> tuple[Tensor, Tensor]:
+    """(m, g) twice: mean squared errors on unseen heads, to the nearest secret of the guess's class and by chance.
 
-
-class Errors(NamedTuple):
-    """Mean squared errors to the nearest secret of the guess's class."""
-
-    own: Tensor  # (m, g)
-    chance: Tensor  # (m, g) to the secrets of another head
-
-
-def errors(net: nn.Module, data: TrainingData) -> Errors:
-    """Errors on unseen heads."""
+    By chance: to the secrets of another head.
+    """
     tokens, secrets = data.unseen
     targets, parts = data.targets, []
     wanted = targets.of_each(secrets)  # (m, g, r, ...)
     cut = (torch.split(tensor, HEADS_AT_A_TIME) for tensor in (tokens, wanted, of_other_heads(wanted)))
-    for token_rows, *whose in zip(*cut, strict=True):
-        answers = answer(net, token_rows)
-        parts.append([nearest(mean_errors(answers, records)[0], targets.counted)[0] for records in whose])
-    return Errors(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
+    for token_rows, *compared in zip(*cut, strict=True):
+        answers = answer(net, token_rows, HEADS_AT_A_TIME)
+        parts.append([nearest(mean_errors(answers, records)[0], targets.counted)[0] for records in compared])
+    to_own, to_others = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
+    return to_own, to_others
 
 
 def dealt_labels(knowledge: Knowledge) -> Tensor:
@@ -357,13 +335,6 @@ def dealt_classes(knowledge: Knowledge) -> tuple[int, ...]:
     """The classes in a training set; empty if labels are not classes."""
     y = dealt_labels(knowledge)
     return () if y.is_floating_point() or y.ndim > 1 else tuple(sorted(set(y.tolist())))
-
-
-def shape_seen(attack: WeakRecoNN, knowledge: Knowledge) -> tuple[int, int]:
-    """How many tokens a head has, and how many numbers a token."""
-    untrained = Release({name: value.unsqueeze(0) for name, value in trainable(knowledge.net).items()})
-    _, tokens, numbers = attack.reader.see(knowledge.net, knowledge.access, untrained).shape
-    return tokens, numbers
 
 
 def training_data(
@@ -392,11 +363,8 @@ def split(knowledge: Knowledge, validation: float, seed: int) -> tuple[Records, 
     """
     if (hold_out := hold_out_of(knowledge.threat)) is not None:
         return hold_out(knowledge.prior, validation, seed=adversary_seed(seed, "split"))
-    prior, labels = knowledge.prior, dealt_labels(knowledge)
-    learnt, tested = [], []
-    for label in dealt_classes(knowledge) or (None,):
-        rows = np.arange(len(prior)) if label is None else (prior.y == label).nonzero().flatten().cpu().numpy()
-        per_set = len(labels) if label is None else int((labels == label).sum())
+    prior, learnt, tested = knowledge.prior, [], []
+    for label, rows, per_set in _rows_by_class(knowledge):
         order = generator(seed, "adversary", "split", "any" if label is None else label).permutation(rows)
         several = min(SETS * per_set, len(rows) // 2)
         count = min(max(several, round(validation * len(rows))), len(rows) - FEWEST_SETS * per_set)
@@ -410,18 +378,23 @@ def too_few(knowledge: Knowledge) -> str | None:
     """Why the prior is too small to hold records out, as a sentence; None if it is not."""
     if hold_out_of(knowledge.threat) is not None:
         return None  # its `deal` raises an error
-    labels = dealt_labels(knowledge)
-    for label in dealt_classes(knowledge) or (None,):
-        available = len(knowledge.prior) if label is None else int((knowledge.prior.y == label).sum())
-        per_set = len(labels) if label is None else int((labels == label).sum())
+    for label, rows, per_set in _rows_by_class(knowledge):
         needed = 2 * FEWEST_SETS * per_set
-        if available < needed:
+        if len(rows) < needed:
             kind = "records" if label is None else f"records of class {label}"
             return (
                 f"a training set takes {per_set} {kind}, so it needs {needed} in the prior, for two sets to learn from "
-                f"and two held-out ones, and there are {available}. Provide more"
+                f"and two held-out ones, and there are {len(rows)}. Provide more."
             )
     return None
+
+
+def _rows_by_class(knowledge: Knowledge) -> Iterator[tuple[int | None, NDArray[np.int64], int]]:
+    """Each class of a training set, its rows of the prior, and how many a set takes; None: labels are no classes."""
+    y, labels = knowledge.prior.y, dealt_labels(knowledge)
+    for label in dealt_classes(knowledge) or (None,):
+        rows = np.arange(len(y)) if label is None else (y == label).nonzero().flatten().cpu().numpy()
+        yield label, rows, len(labels) if label is None else int((labels == label).sum())
 
 
 def _game(knowledge: Knowledge, pool: Records, span: Span, seed: int) -> Game:

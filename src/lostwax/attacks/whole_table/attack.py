@@ -13,15 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lostwax.attacks.whole_table.equations import Equations, equations_of
-from lostwax.attacks.whole_table.grid import Boxes, Grid
-from lostwax.attacks.whole_table.solutions import Search, Solution
-from lostwax.attacks.whole_table.survivors import Candidates, CodedTree, RowGroup, candidates_of, row_groups
+from lostwax.attacks.whole_table.places import Candidates, CodedTree, Grid, RowGroups
+from lostwax.attacks.whole_table.solutions import Equations, Search, Solution
 from lostwax.fields import check_fields
 from lostwax.games.trees import Bools, Floats, Forest, Ints
 
 OTHER_VALUE = 0.1  # weight that the kernel gives to another value
-MOST_PAIRS = 10_000_000  # of an open place and a settled row
+MAX_PAIRS = 10_000_000  # of an open place and a settled row
 
 
 class RebuiltTable(NamedTuple):
@@ -64,9 +62,9 @@ class WholeTable:
         """A table of as many rows as the forest was grown on; `values` and `one_hot` are public."""
         grid = Grid.of(forest, columns, values, one_hot)
         trees = tuple(CodedTree.of(tree, grid) for tree in forest.trees)
-        groups = row_groups(forest)
-        candidates = candidates_of(trees, grid, groups)
-        equations = equations_of(trees, groups, candidates).propagated()
+        groups = RowGroups.of(trees)
+        candidates = Candidates.of(trees, grid, groups)
+        equations = Equations.of(trees, groups, candidates).propagated()
         solution = self.search(equations, likelihood(candidates, equations), seed=seed)
         return _table(grid, groups, candidates, solution)
 
@@ -77,7 +75,7 @@ def likelihood(candidates: Candidates, equations: Equations) -> Floats | None:
     None if it is of no use: nothing is open, or too much.
     """
     settled, open_places = np.flatnonzero(equations.low), np.flatnonzero(equations.low < equations.high)
-    if not len(settled) or not 0 < len(open_places) * len(settled) <= MOST_PAIRS:
+    if not len(settled) or not 0 < len(open_places) * len(settled) <= MAX_PAIRS:
         return None
     cells = np.concatenate([candidates.boxes.low, candidates.boxes.high, candidates.label[:, None]], axis=1)
     differ = np.zeros((len(open_places), len(settled)))
@@ -89,40 +87,36 @@ def likelihood(candidates: Candidates, equations: Equations) -> Floats | None:
     return scores
 
 
-def _table(grid: Grid, groups: Sequence[RowGroup], candidates: Candidates, solution: Solution) -> RebuiltTable:
+def _table(grid: Grid, groups: RowGroups, candidates: Candidates, solution: Solution) -> RebuiltTable:
     """Rows from their numbers in each place."""
-    rows = np.concatenate([group.rows for group in groups])  # groups in order, as candidates are
-    place = np.empty(len(rows), dtype=np.intp)
+    place = np.empty(len(groups.number), dtype=np.intp)
+    rows = np.argsort(groups.number, kind="stable")  # by group, as candidates are
     place[rows] = np.repeat(np.arange(len(candidates.group)), solution.numbers)
-    boxes = Boxes(candidates.boxes.low[place], candidates.boxes.high[place])
+    boxes, group = candidates.boxes.at(place), candidates.group[place]
     low, high = grid.bounds(boxes)
-    # a row is certain as a whole, or in what all places have in common that rows of its group may be in
-    alike, label_alike = _in_common(candidates, solution, len(groups))
+    # a row is certain as a whole, or in what all open places have in common that rows of its group may be in
+    parts = (candidates.boxes.low, candidates.boxes.high, candidates.label[:, None])
+    same_low, same_high, same_label = (_same_in_group(part, candidates, solution, len(groups.share)) for part in parts)
     certain = solution.certain[place]
     return RebuiltTable(
         grid.guess(boxes),
         low,
         high,
         candidates.label[place],
-        certain[:, None] | alike[candidates.group[place]],
-        certain | label_alike[candidates.group[place]],
-        ordered=all(len(group.rows) == 1 for group in groups),
+        certain[:, None] | (same_low & same_high)[group],
+        certain | same_label[group, 0],
+        ordered=bool((groups.members == 1).all()),
         solves=solution.solves,
         proven=solution.proven,
     )
 
 
-def _in_common(candidates: Candidates, solution: Solution, groups: int) -> tuple[Bools, Bools]:
-    """(groups, d) columns, and (groups,) labels, that are the same in all open places of a group."""
+def _same_in_group(values: Ints, candidates: Candidates, solution: Solution, groups: int) -> Bools:
+    """(groups, k) values (v, k) that are the same in all open places of a group."""
     open_places = np.flatnonzero(~solution.certain)
-    group = candidates.group[open_places]
-    parts = (candidates.boxes.low, candidates.boxes.high, candidates.label[:, None])
-    same = []
-    for part in parts:
-        values = part[open_places].astype(np.int64)
-        least = np.full((groups, values.shape[1]), np.iinfo(np.int64).max)
-        most = np.full((groups, values.shape[1]), np.iinfo(np.int64).min)
-        np.minimum.at(least, group, values)
-        np.maximum.at(most, group, values)
-        same.append(least == most)
-    return same[0] & same[1], same[2][:, 0]
+    group, values = candidates.group[open_places], values[open_places].astype(np.int64)
+    least = np.full((groups, values.shape[1]), np.iinfo(np.int64).max)
+    most = np.full((groups, values.shape[1]), np.iinfo(np.int64).min)
+    np.minimum.at(least, group, values)
+    np.maximum.at(most, group, values)
+    return np.asarray(least == most)

@@ -195,10 +195,10 @@ def _records_unrolled(
         for row in tl.static_range(C):
             power = tl.exp(logits[row] - top)
             raised, total = raised + (power,), total + power
-        one = tl.where(inside, scale, 0.0)
+        mass = tl.where(inside, scale, 0.0)
         residual, out_sums = (), ()
         for row in tl.static_range(C):
-            slack = raised[row] / total * one - tl.where(label == row, one, 0.0)  # (softmax - onehot) / n
+            slack = raised[row] / total * mass - tl.where(label == row, mass, 0.0)  # (softmax - onehot) / n
             residual, out_sums = residual + (slack,), out_sums + (to_out_bias[row] + slack,)
         weight_sums = ()
         for row in tl.static_range(C):
@@ -309,7 +309,7 @@ def middle_tangent(
     for start in range(part * share, end, BLOCK):
         column = start + tl.arange(0, BLOCK)
         inside = column < end
-        one = tl.where(inside, scale, 0.0)
+        mass = tl.where(inside, scale, 0.0)
         label = tl.load(labels + column, inside, 0)
         a, d_pre, d_a = (), (), ()
         for unit in tl.static_range(H):
@@ -324,10 +324,10 @@ def middle_tangent(
                 step += tl.load(out_weight + row * H + unit) * d_a[unit]
                 step += tl.load(d_weight + row * H + unit) * a[unit]
             p, d_logit, mean = p + (share_of,), d_logit + (step,), mean + share_of * step
-            residual = residual + (share_of * one - tl.where(label == row, one, 0.0),)  # (softmax - onehot) / n
+            residual = residual + (share_of * mass - tl.where(label == row, mass, 0.0),)  # (softmax - onehot) / n
         d_residual, new_out = (), ()
         for row in tl.static_range(C):
-            turn = p[row] * (d_logit[row] - mean) * one  # d softmax = p (d logit - <p, d logit>)
+            turn = p[row] * (d_logit[row] - mean) * mass  # d softmax = p (d logit - <p, d logit>)
             d_residual, new_out = d_residual + (turn,), new_out + (out_sums[row] + turn,)
         new_weight = ()
         for row in tl.static_range(C):

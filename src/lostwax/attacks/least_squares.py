@@ -48,7 +48,7 @@ Linear = TypeVar("Linear")
 
 
 @dataclass(eq=False)
-class Search(Generic[Linear]):
+class GameSearch(Generic[Linear]):
     """One game's search."""
 
     point: Point
@@ -73,7 +73,7 @@ class Rule(NamedTuple):
     damping_range: tuple[float, float] = (0.0, 0.0)
 
 
-S = TypeVar("S", bound="Search[Any]")
+S = TypeVar("S", bound="GameSearch[Any]")
 
 
 class LeastSquares(ABC, Generic[S]):
