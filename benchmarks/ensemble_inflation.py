@@ -16,7 +16,7 @@ import numpy as np
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.ensemble import reconstructor
+from lostwax.attacks.ensemble import attack as reconstructor
 from lostwax.attacks.ensemble.simulation import inflation
 from lostwax.games import Knowledge
 from lostwax_dev.results import Row, write_rows

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 import lostwax as lw
-from lostwax.attacks.likeliest_refit import LikeliestRefit
+from lostwax.attacks.membership import LikeliestRefit
 from lostwax.games import Cohort, Knowledge, Release
 from lostwax.metrics import BagRight, EditDistance, TokensRight
 from lostwax.metrics.estimate import clopper_pearson

@@ -11,8 +11,7 @@ from lostwax.attacks.dp_steps.gradient_inversion import GradientInversion
 from lostwax.attacks.dp_steps.prior_aware import LogLikelihood, PriorAware
 from lostwax.attacks.ensemble.attack import Ensemble
 from lostwax.attacks.kernel_ridge import KernelRidge
-from lostwax.attacks.likeliest_refit import LikeliestRefit
-from lostwax.attacks.membership import NearestCandidate, Refit
+from lostwax.attacks.membership import LikeliestRefit, NearestCandidate, Refit
 from lostwax.attacks.mnemonist import EmbeddingRecoNN, Mnemonist, MnemonistRecoNN, ToMean, ToStart
 from lostwax.attacks.newton.attack import Newton
 from lostwax.attacks.reconn import RecoNN

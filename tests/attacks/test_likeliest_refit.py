@@ -8,7 +8,7 @@ from torch import nn
 import lostwax as lw
 from audits.game import KNOWN, PRIOR, SECRETS, Publishes
 from lostwax.access import Weights
-from lostwax.attacks.likeliest_refit import LikeliestRefit, likelihood, nearest
+from lostwax.attacks.membership import LikeliestRefit, likelihood, nearest
 from lostwax.games import Knowledge, Release
 
 

@@ -129,8 +129,9 @@ def test_scores_are_the_pooled_gaussians():
     reconstruct = lw.attacks.Refit(repeats=3).prepare(knowledge, seed=0)
     candidates = SECRETS[:6]
     seen = torch.zeros(2, sum(value.numel() for value in NET.parameters()), dtype=torch.float64)
-    mean, variance = reconstruct._moments(candidates, seen)
-    runs = torch.stack([torch.cat([part for _, part in reconstruct._trained(candidates, turn)]) for turn in range(3)])
+    mean, variance = reconstruct.moments(candidates, seen)
+    trained = [reconstruct._trained(candidates, None, "refit", turn) for turn in range(3)]
+    runs = torch.stack([torch.cat([part for _, part in chunks]) for chunks in trained])
     torch.testing.assert_close(mean, runs.mean(0))
     of_games = runs.var(0).view(2, 3, -1).mean(1)  # equal repeats: pooled is the mean
     torch.testing.assert_close(variance, of_games * 4 / 3)

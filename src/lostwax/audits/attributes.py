@@ -20,7 +20,7 @@ from sklearn.utils import _safe_indexing
 from torch import Tensor, nn
 
 from lostwax.adapters.sklearn.refitting import Estimator, Refits, SealedEstimator
-from lostwax.attacks.likeliest_refit import LikeliestRefit
+from lostwax.attacks.membership import LikeliestRefit
 from lostwax.games import Access, Cohort, Columns, Hints, Informed, Knowledge, Note, Records, Topic
 from lostwax.learning.candidates import side_by_side
 from lostwax.seeds import generator

@@ -30,7 +30,7 @@ from lostwax.adapters.sklearn.refitting import (
     tried,
 )
 from lostwax.attacks import CalibratedLosses, KernelRidge
-from lostwax.attacks.likeliest_refit import LikeliestRefit
+from lostwax.attacks.membership import LikeliestRefit
 from lostwax.audits.attributes import Inferred, Rows, infer
 from lostwax.audits.audit import Audit
 from lostwax.audits.conclusion import LEVEL

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.newton.annealing import ClassPrior, ErrorModel, GameSearch
-from lostwax.attacks.newton.solver import Linearised, Point
+from lostwax.attacks.least_squares import Linearised, Point
+from lostwax.attacks.newton.annealing import AnnealedSearch, ClassPrior, ErrorModel
 from lostwax.games import Hints, Knowledge, Release
 from lostwax.learning.costs import Rate
 
@@ -176,8 +176,8 @@ def test_what_the_weights_do_not_show_keeps_its_prior_beside_what_they_show_very
     jacobian = torch.tensor([[1e12, 1e12], [0.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
     zero, one = torch.zeros(3, dtype=torch.float64), torch.eye(3, dtype=torch.float64)
     point, prior = Point(zero[:2], torch.zeros(1, dtype=torch.long), zero), ClassPrior(zero[:2], one[:2, :2])
-    search = GameSearch(point, Linearised.of(jacobian), prior, zero, one)
-    torch.testing.assert_close(search.answer(0.0).variance, torch.tensor([0.5, 0.5], dtype=torch.float64))
+    search = AnnealedSearch(point, Linearised.of(jacobian), zero, prior=prior, whitening=one)
+    torch.testing.assert_close(search.posterior()[0], torch.tensor([0.5, 0.5], dtype=torch.float64))
     assert search.misfit() == 0
 
 

@@ -9,6 +9,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.attacks import Newton
 from lostwax.games import Guess, Hints, Knowledge, Records
+from lostwax.games.protocols import refusal
 from lostwax.inits import LeCunNormal
 from lostwax.losses import SquaredError
 from lostwax.nets import mlp
@@ -320,7 +321,7 @@ def test_objections_name_the_randomness_and_the_cure():
     }
     assert Newton().objection(knowledge) is None
     for words, change in cases.items():
-        objection = Newton().objection(replace(knowledge, **change))
+        objection = refusal(Newton(), replace(knowledge, **change))
         assert objection.startswith("Newton is not applicable: ")
         assert words in objection
         with pytest.raises(ValueError, match="Newton is not applicable"):
@@ -340,6 +341,7 @@ def test_a_small_bank_does_not_lose_the_class():
     knowledge = Knowledge(net, trainer, lw.Informed(known), lw.access.Weights(), prior)
     cohort = lw.Informed(known).deal(secrets, 20, seed=0)
     released = trainer(net, cohort, seed=0).flat().double()
-    likeliest = Newton(bank=100).inverter(knowledge, seed=0)._likeliest(released, None)
+    inverter = Newton(bank=100).inverter(knowledge, seed=0)
+    likeliest = inverter.bank.likeliest(released, None, inverter.problem.quick, inverter.problem.coordinates)
     truth = cohort.own.y[:, 0].tolist()
     assert all(label in {int(one.nearest.label) for one in mine} for label, mine in zip(truth, likeliest, strict=True))

@@ -8,8 +8,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.attacks.newton import Newton, inverter
-from lostwax.attacks.newton.published import Published
-from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.attacks.newton.training_map import Published, TrainingMap
 from lostwax.defences import Defended, Quantised, WeightNoise
 from lostwax.games import Hints, Knowledge, Release
 from lostwax.inits import LeCunNormal

@@ -8,12 +8,11 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.attacks.least_squares import Linearised
 from lostwax.attacks.newton import set_problem
 from lostwax.attacks.newton.corners import Corners
-from lostwax.attacks.newton.record_span import first_layer, record_span
-from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem
-from lostwax.attacks.newton.solver import Linearised, Problem
-from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem, first_layer, record_span
+from lostwax.attacks.newton.training_map import Problem, TrainingMap
 from lostwax.attacks.newton.whole_sets import WholeSets
 from lostwax.defences import Defended, Rounded
 from lostwax.games import Cohort, Hints, Knowledge, Records, Release
@@ -129,7 +128,9 @@ def test_corners_that_are_no_records_do_not_end_the_search(monkeypatch):
     """As many as records, but all the same, from which no step leads away."""
     knowledge, cohort, own = game([0, 1, 2, 3])
     mean = own.x.double().flatten(1).mean(0).expand(4, -1)
-    monkeypatch.setattr(WholeSets, "_corners", lambda _, sets: Corners(sets.inside.one.of_records(mean), mean[:0, :3]))
+    monkeypatch.setattr(
+        WholeSets, "_corners", lambda _, sets: Corners(sets.inside.record.of_records(mean), mean[:0, :3])
+    )
     found = inverted(knowledge, cohort, cohort.own.y)
     assert found.certified
     assert errors(found, own).max() < 1e-20
@@ -154,7 +155,7 @@ def test_a_picture_that_covers_another_and_is_nowhere_white_is_found(monkeypatch
     cohort = Cohort(own[:0], own[torch.arange(4)[None]], torch.arange(1))
     whole, release = lw.Newton().prepare(knowledge, seed=0), knowledge.trainer(knowledge.net, cohort, seed=0)
     sets = SetProblem.of(whole.exact, whole.quick, whole.prior, release, spanned(knowledge, release))
-    shown = sets.inside.one(whole._corners(sets).sure)
+    shown = sets.inside.record(whole._corners(sets).sure)
     assert sorted((shown[:, None] - x.flatten(1)).square().mean(2).amin(1) > 1e-4) == [False, False, False, True]
     (found,) = whole.invert(release)
     assert found.certified
@@ -376,7 +377,7 @@ def test_a_record_that_the_start_fits_is_not_certified(monkeypatch, many):
     elsewhere = torch.rand(30, 4, dtype=DTYPE, generator=random)[16:17]  # one from where a step ends within rounding
     nearby = torch.cat([elsewhere, fitted(elsewhere) + 0.03], 1)
     z = torch.cat([nearby, torch.cat([own.x, own.y], 1)[1:]])
-    found = polisher.solve(sets.inside.one.of_records(z).flatten(), label, 0, release.flat().double())
+    found = polisher.solve(sets.inside.record.of_records(z).flatten(), label, 0, release.flat().double())
     assert (found.record.view(6, -1)[0, :4] - own.x[0]).abs().max() > 0.1
     assert not found.certified
 
@@ -440,7 +441,7 @@ class Rough(Problem):
     """With quick Jacobians of three digits, as those of a GPU."""
 
     def linear(self, a, label):
-        exact = self.exact_linear(a, label)
+        exact = Linearised.of(self.exact_tangents(a, label))
         error = torch.randn(exact.jacobian.shape, generator=torch.Generator().manual_seed(0), dtype=DTYPE)
         rough = exact.jacobian + 1e-2 * exact.jacobian.abs().max() * error
         return exact if self.quick is self.exact else Linearised.of(rough)
@@ -454,8 +455,8 @@ def test_where_quick_jacobians_do_not_reach_rounding_exact_ones_do():
     problem = Rough(sets.problem.exact, sets.problem.quick, sets.problem.coordinates)
     sets = replace(sets, problem=problem)
     polisher = SetPolisher.of(sets, whole.exact, whole.published, jacobians=2)
-    a = sets.inside.one.of_records(own.x.flatten(1)).flatten()
-    assert not polisher.polished(sets.descend(a + 1e-7, own.y, 0), sets.released).explained
+    a = sets.inside.record.of_records(own.x.flatten(1)).flatten()
+    assert not polisher.finish([sets.descend(a + 1e-7, own.y, 0)])[0].explained
     found = polisher.solve(a + 1e-7, own.y, 0, release.flat().double())
     assert found.certified
     assert errors(found, own).max() < 1e-20

@@ -14,6 +14,7 @@ from lostwax.attacks.ensemble.simulation import Cloud, First, Frame, Simulator, 
 from lostwax.attacks.newton import Inverter, Newton
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
+from lostwax.games.protocols import accepted
 from lostwax.learning.coordinates import flat
 from lostwax.learning.costs import TABLES, Cost, Rate, classes
 from lostwax.learning.kernel_regression import ClassRegression, Regression
@@ -71,10 +72,8 @@ class EnsembleInverter(NamedTuple):
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Guess each model's secret; parts and labels in the hints are returned unchanged."""
         narrowed = self.invert(release, hints)
-        device = next(iter(release.params.values())).device
-        records = [self.record(game) for game in narrowed]
-        x = torch.stack([record.x for record in records]).to(device)  # (m, 1, ...)
-        y = torch.stack([record.y for record in records]).to(device)
+        device, records = release.flat().device, [self.record(game) for game in narrowed]
+        x, y = (torch.stack(part).to(device) for part in zip(*((each.x, each.y) for each in records), strict=True))
         confidence = torch.tensor([[-game.predicted] for game in narrowed], dtype=torch.float64, device=device)
         certified = torch.tensor([[game.certified] for game in narrowed], device=device)
         return Guess(Records(x, y), confidence, certified=None if self.polish is None else certified)
@@ -106,7 +105,7 @@ class EnsembleInverter(NamedTuple):
             attempts.append(self._narrowed(seen, label, known, first, attempt))
             if attempts[-1].floor > STILL or attempts[-1].predicted <= STUCK * attempts[-1].rounds[0].predicted:
                 break
-        return min(attempts, key=lambda one: one.predicted)
+        return min(attempts, key=lambda attempt: attempt.predicted)
 
     def _polished(self, found: Narrowed, released: Tensor) -> Narrowed:
         """The record that Newton's steps from the guess lead to, if they end in a certificate; else the guess."""
@@ -143,15 +142,13 @@ class EnsembleInverter(NamedTuple):
         doubts = doubts.nan_to_num(math.inf)
         weighed = doubts if self.classifier is None else self.classifier.combined(seen, doubts).nan_to_num(math.inf)
         first, *others = weighed[:, 0].argsort(stable=True).tolist()
-        most, labels = DOUBT * float(doubts.min()), list(self.firsts)
-        return [
-            labels[place] for place in (first, *(candidate for candidate in others if doubts[candidate, 0] <= most))
-        ]
+        likely = [first, *(place for place in others if doubts[place, 0] <= DOUBT * float(doubts.min()))]
+        return [list(self.firsts)[place] for place in likely]
 
     def _narrowed(self, seen: Tensor, label: int, known: Tensor, first: First, attempt: int) -> Narrowed:
         """The best of all rounds, checked by two models trained on it."""
         rounds = self._rounds(seen, label, known, first, attempt)
-        best = min(rounds, key=lambda one: one.predicted)
+        best = min(rounds, key=lambda turn: turn.predicted)
         twice = best.estimate.expand(2, -1)
         models = self.simulator.seen(twice, torch.full((2,), label), "answer", attempt)
         standardise = first.regression.view.standardise
@@ -179,22 +176,22 @@ class EnsembleInverter(NamedTuple):
             centre = frame.within(read.coordinates.unsqueeze(0), known)[0]
             errors = torch.where(known.isnan(), regression.left_out, 0.0)  # (s, q)
             left_out = float(errors.square().mean())
-            predicted = read.novelty * left_out * (_without_cloud(left_out, variance) if rounds else 1.0)
+            predicted = read.novelty * left_out
+            if rounds:
+                # Clouds of covariance C after the first are drawn around what the release says: as priors they would
+                # count it twice. Without them the error S is  R = S / (1 - S / C),  as  1 / S = 1 / C + 1 / R.
+                predicted *= 1 / max(1 - left_out / max(variance, left_out, 1e-300), 1e-6)
             rounds.append(Round(centre, predicted, left_out, read.novelty, variance, errors))
-            if self._ended(rounds):
+            every = [turn.predicted for turn in rounds]
+            stalled = len(every) > every.index(min(every)) + PATIENCE
+            if len(every) == self.attack.rounds or predicted <= self.attack.tolerance or stalled:
                 return rounds
             wider = math.sqrt(inflation(read.novelty, self.attack.margin))
             cloud = Cloud(centre, wider * errors).no_wider_than(first.variance)
             random = generator(self.simulator.seed, "adversary", "cloud", attempt, len(rounds))
             members = frame.within(cloud.draw(self.attack.members, random), known)
-            regression = self.simulator.regression(members, label, "round", attempt, len(rounds))
+            regression = self.simulator.regressed(members, label, "round", attempt, len(rounds)).regression
             variance = float(members.var(0).mean())
-
-    def _ended(self, rounds: list[Round]) -> bool:
-        """True after the last round, below the tolerance, or without progress for a while."""
-        predicted, count = [turn.predicted for turn in rounds], len(rounds)
-        stalled = count > predicted.index(min(predicted)) + PATIENCE
-        return count == self.attack.rounds or predicted[-1] <= self.attack.tolerance or stalled
 
 
 def checked(predicted: float, most: float, reach: Callable[[float], int]) -> float:
@@ -209,14 +206,6 @@ def checked(predicted: float, most: float, reach: Callable[[float], int]) -> flo
         if reach(predicted) >= ENOUGH_PROBES:
             return predicted
     return most
-
-
-def _without_cloud(left_out: float, variance: float) -> float:
-    """The factor from the error S to that without the cloud as a prior:  R / S = 1 / (1 - S / C),  as 1/S = 1/C + 1/R.
-
-    Clouds of covariance C after the first are drawn around what the release says: as priors they would count it twice.
-    """
-    return 1 / max(1 - left_out / max(variance, left_out, 1e-300), 1e-6)
 
 
 FEWEST_MEMBERS = 100  # of a cheaper form
@@ -252,29 +241,29 @@ class Ensemble:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        refusal, prior, facts = "Ensemble is not applicable: ", knowledge.prior, knowledge.facts
+        prior, facts = knowledge.prior, knowledge.facts
         sentence = facts.not_one_secret(knowledge.threat, "it looks for the one missing record")
         if sentence is not None:
-            return refusal + sentence
+            return sentence
         if facts.trainer.private_start:
-            return refusal + (
+            return (
                 "the initialisation is private and moves the weights far more than one record does. Use a public one, "
                 "init=LeCunNormal(seed=0)."
             )
         if facts.trainer.noise is not None and facts.trainer.noise > 1:
-            return refusal + (
+            return (
                 f"private random draws move the weights {facts.trainer.noise:.2g} times as far as one record does, so "
                 "that its rounds would not close in. KernelRidge is its first round."
             )
         if not prior.x.is_floating_point():
-            return refusal + f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
+            return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
         if not prior.y.is_floating_point() and prior.y.ndim > 1:
-            return refusal + f"it needs one class per record, or real labels, but the prior's have {prior.y.shape[1:]}."
+            return f"it needs one class per record, or real labels, but the prior's have {prior.y.shape[1:]}."
         if prior.features is not None:
-            return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
+            return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         groups = torch.zeros(len(prior)) if prior.y.is_floating_point() else prior.y
         if not (torch.unique(groups, return_counts=True)[1] > 1).any():
-            return refusal + (
+            return (
                 "it draws candidates with the covariance within classes, and needs at least 2 of one class in the "
                 f"prior; no two of its {len(prior)} records have the same class. Add records to the prior."
             )
@@ -298,24 +287,20 @@ class Ensemble:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> EnsembleInverter:
         """Train the first ensemble of every class and regress its records on its models."""
-        objection, known, prior = self.objection(knowledge), knowledge.facts.known, knowledge.prior
-        if objection is not None or known is None:
-            raise ValueError(objection)
-        simulator = Simulator(knowledge, known.to(prior.x.device), Frame.of(prior), self.members, seed)
+        knowledge = accepted(self, knowledge)
+        prior = knowledge.prior
+        simulator = Simulator(knowledge, knowledge.facts.known_records, Frame.of(prior), self.members, seed)
         labels = torch.zeros(1, dtype=torch.long) if prior.y.is_floating_point() else torch.unique(prior.y).cpu()
         every = counted(labels.tolist(), "Ensemble: classes", len(labels))
         firsts = {int(label): simulator.first(int(label), attempt=0) for label in every}
         newton = Newton(bank=0, jacobians=POLISH)
         polish = newton.inverter(knowledge, seed=seed) if newton.objection(knowledge) is None else None
-        return EnsembleInverter(simulator, firsts, *_classes(list(firsts.values())), self, polish)
-
-
-def _classes(firsts: list[First]) -> tuple[Regression | None, ClassRegression | None]:
-    """A regression with one group per class, and a classifier; None if there is one class or all models are equal."""
-    sizes = [len(first.seen) for first in firsts]
-    seen, members = torch.cat([first.seen for first in firsts]), torch.cat([first.members for first in firsts])
-    if len(firsts) == 1 or not Standardise.moves(seen):
-        return None, None
-    regression = Regression.fit(seen, members, torch.split(torch.arange(len(seen), device=seen.device), sizes))
-    groups = torch.arange(len(firsts), device=seen.device).repeat_interleave(torch.tensor(sizes, device=seen.device))
-    return regression, ClassRegression.fit(regression, seen, groups)
+        seen, members = (torch.cat(part) for part in zip(*(first[1:] for first in firsts.values()), strict=True))
+        if len(firsts) == 1 or not Standardise.moves(seen):
+            return EnsembleInverter(simulator, firsts, None, None, self, polish)
+        sizes = torch.tensor([len(first.seen) for first in firsts.values()], device=seen.device)
+        rows = torch.split(torch.arange(len(seen), device=seen.device), sizes.tolist())
+        regression = Regression.fit(seen, members, rows)
+        groups = torch.arange(len(firsts), device=seen.device).repeat_interleave(sizes)
+        classifier = ClassRegression.fit(regression, seen, groups)
+        return EnsembleInverter(simulator, firsts, regression, classifier, self, polish)

@@ -94,12 +94,12 @@ def inflation(novelty: float, margin: float) -> float:
     return margin * novelty
 
 
-def like_the_prior(own: Tensor, pooled: Tensor, count: int, random: np.random.Generator) -> Tensor:
-    """(count, q) records of one class: its own (n, q), then draws with the covariance of `pooled` deviations (s, q)."""
+def like_the_prior(members: Tensor, pooled: Tensor, count: int, random: np.random.Generator) -> Tensor:
+    """(count, q) of one class: its members (n, q), then draws with the covariance of `pooled` deviations (s, q)."""
     chosen, scattered = (
-        part[torch.from_numpy(random.permutation(len(part))[:count]).to(part.device)] for part in (own, pooled)
+        part[torch.from_numpy(random.permutation(len(part))[:count]).to(part.device)] for part in (members, pooled)
     )
-    return torch.cat([chosen, Cloud(own.mean(0), scattered).draw(count - len(chosen), random)])
+    return torch.cat([chosen, Cloud(members.mean(0), scattered).draw(count - len(chosen), random)])
 
 
 RIDGES = tuple(10.0**power for power in range(-6, 2))  # shares of the mean squared length of a member's features
@@ -146,7 +146,7 @@ class LocalRegression(NamedTuple):
                 ridges = [min(ridges, key=lambda ridge: _left_out_error(features, coordinates, ridge))]
             best = min((_Fit.of(gram, coordinates, ridge, scale) for ridge in ridges), key=lambda fit: fit.error)
             fitted.append(cls(view, kernel, centre, features, coordinates.mean(0), *best[:-1]))
-        return min(fitted, key=lambda one: one.error)
+        return min(fitted, key=lambda regression: regression.error)
 
     @property
     def error(self) -> float:
@@ -232,14 +232,10 @@ class Simulator(NamedTuple):
         random = generator(self.seed, "adversary", "prior", label, attempt)
         drawn = like_the_prior(z[classes[group] == label], z - means[group], self.members, random)
         members = self.frame.within(drawn, torch.full_like(z[0], torch.nan))
-        return First(*self._regressed(members, label, "first", attempt))
+        return self.regressed(members, label, "first", attempt)
 
-    def regression(self, members: Tensor, label: int, *purpose: int | str) -> LocalRegression:
-        """The regression over models trained on each of the members (s, q)."""
-        return self._regressed(members, label, *purpose)[0]
-
-    def _regressed(self, members: Tensor, label: int, *purpose: int | str) -> tuple[LocalRegression, Tensor, Tensor]:
-        """The regression, its models and their records, without those that diverged."""
+    def regressed(self, members: Tensor, label: int, *purpose: int | str) -> First:
+        """The regression over models trained on each of the members (s, q), without those that diverged."""
         seen = self.seen(members, torch.full((len(members),), label), *purpose)
         finite = seen.isfinite().all(1)  # (s,)
         if 2 * int(finite.sum()) < len(seen):
@@ -248,12 +244,12 @@ class Simulator(NamedTuple):
                 "victim's training diverges. Lower its learning rate."
             )
         seen, members = seen[finite], members[finite]
-        return LocalRegression.fit(seen, members), seen, members
+        return First(LocalRegression.fit(seen, members), seen, members)
 
     def seen(self, members: Tensor, labels: Tensor, *purpose: int | str) -> Tensor:
         """(s, features) what the adversary would see if the secret were each of the members (s, q)."""
         net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
         candidates = self.frame.records(members, labels)
-        own_seed = int(generator(self.seed, "adversary", *purpose).integers(2**63))
-        chunks = Local()(trainer, net, InOrder(self.known), candidates, models=len(candidates), seed=own_seed)
+        draws = int(generator(self.seed, "adversary", *purpose).integers(2**63))
+        chunks = Local()(trainer, net, InOrder(self.known), candidates, models=len(candidates), seed=draws)
         return torch.cat([access(net, release) for _, release in chunks]).to(members.device)

@@ -24,8 +24,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.attacks.least_squares import GameSearch, Linearised, Rule
 from lostwax.attacks.newton.bank import Classes, Entry
-from lostwax.attacks.newton.solver import Linearised, Point, Problem
+from lostwax.attacks.newton.training_map import Problem
 
 NOISES = (0.003, 0.01, 0.03)  # of what a record changes: those of a first stage, in the order they are tried
 ROUNDING = 1e-6  # of what a record changes: that of float32, the least noise in any direction
@@ -34,7 +35,7 @@ STEPS = 6  # at each stage, at most
 SCALE = 0.3  # of the measured error: where the choice of the scale begins; from above it may end too early
 SCALES = 6  # stages at last that choose the scale
 SETTLED = 0.1  # of the scale: it is chosen if it changes by less
-DAMPINGS = (0.0, 0.1, 1.0, 10.0, 100.0, 1_000.0)  # of the prior's precision, all tried at once
+DAMPINGS = (1.0, 1.1, 2.0, 11.0, 101.0, 1_001.0)  # the prior's precision, 1, and more, all tried at once
 LENGTHS = (0.5, 0.25, 0.1, 0.03)  # of the undamped step, tried beside them
 SLOW = 0.02  # of the sum: a step that lowers it by less is the last of its stage
 SLOWER = 1e-3  # the same where the scale is chosen: what is not fitted yet would count as error
@@ -83,36 +84,30 @@ class ClassPrior(NamedTuple):
         """Of records (n, r) of each of the classes (n,), drawn to the covariance of all by r records' worth."""
         every, r = a - a.mean(0), a.shape[1]
         of_all = every.mT @ every / len(a)
-        found = {}
+        priors = {}
         for label in torch.unique(classes).tolist():
-            own = a[classes == label]
-            far = own - own.mean(0)
-            covariance = (far.mT @ far + r * of_all) / (len(own) + r)
+            members = a[classes == label]
+            far = members - members.mean(0)
+            covariance = (far.mT @ far + r * of_all) / (len(members) + r)
             least = torch.finfo(a.dtype).eps * float(covariance.diagonal().max())
-            found[label] = cls(own.mean(0), torch.linalg.cholesky(covariance + least * torch.eye(r).to(a)))
-        return found
+            priors[label] = cls(members.mean(0), torch.linalg.cholesky(covariance + least * torch.eye(r).to(a)))
+        return priors
+
+    def deviations(self, a: Tensor) -> Tensor:
+        """(f, r) u of unknowns (f, r)."""
+        u: Tensor = torch.linalg.solve_triangular(self.factor, (a - self.mean).mT, upper=False)
+        return u.mT
 
 
-class Start(NamedTuple):
-    """Where a search begins."""
-
-    entry: Entry
-    noise: float  # of its first stage
-    last: bool  # of the game's searches: not given up, because the sum is large at an unusual record too
-
-
-@dataclass(eq=False)
-class GameSearch:
+@dataclass(eq=False, kw_only=True)
+class AnnealedSearch(GameSearch[Linearised]):
     """One game's search, and the errors that it counts with."""
 
-    point: Point
-    linear: Linearised  # at the point
     prior: ClassPrior
-    released: Tensor  # (p,)
     whitening: Tensor  # (p, p)
-    jacobians: int = 1  # computed
-    scale: float = SCALE  # of the response's error
-    given_up: bool = False
+    jacobians: int = 1
+    scale: float = SCALE  # of the response's error, by the evidence; infinite if the search was given up
+    error: float = 0.0  # norm of that error as trained models have it
 
     @property
     def size(self) -> float:
@@ -120,30 +115,23 @@ class GameSearch:
         return float(self.released.norm())
 
     @property
-    def objective(self) -> float:
-        """The sum, at the point."""
-        return float(self.objectives(self.point.a[None], self.point.residual[None]))
+    def explained(self) -> bool:
+        """Whether the error of the response explains what the answer leaves of the residual."""
+        return self.scale <= MISFIT
 
-    def objectives(self, a: Tensor, residuals: Tensor) -> Tensor:
+    @property
+    def given_up(self) -> bool:
+        """Whether it has no answer."""
+        return self.scale == math.inf
+
+    def whitened(self) -> Tensor:
+        """(p, r) J' = W J F,  in deviations u of the prior:  the sum is  |W (residual + J F s)|^2 + |u + s|^2."""
+        return self.whitening @ self.linear.jacobian.double() @ self.prior.factor
+
+    def values(self, a: Tensor, residuals: Tensor) -> Tensor:
         """(f,) the sum that is minimised, at unknowns (f, r) with residuals (f, p)."""
-        u = torch.linalg.solve_triangular(self.prior.factor, (a - self.prior.mean).mT, upper=False)  # (r, f)
-        total: Tensor = (residuals @ self.whitening.mT).square().sum(1) + u.square().sum(0)
+        total: Tensor = (residuals @ self.whitening.mT).square().sum(1) + self.prior.deviations(a).square().sum(1)
         return total
-
-    def candidates(self) -> Tensor:
-        """(f, r) the minima of the linearised sum, for each damping, and points on the way to the first.
-
-        In deviations u of the prior the sum is  |W (residual + J F s)|^2 + |u + s|^2,  and J' = W J F.
-        """
-        prior, jacobian = self.prior, self._jacobian()
-        u = torch.linalg.solve_triangular(prior.factor, (self.point.a - prior.mean)[:, None], upper=False)  # (r, 1)
-        slope = jacobian.mT @ (self.whitening @ self.point.residual)[:, None] + u
-        damped = jacobian.mT @ jacobian + torch.stack([(1 + one) * torch.eye(len(u)).to(u) for one in DAMPINGS])
-        factor = torch.linalg.cholesky_ex(damped).L  # (f, r, r)
-        half = torch.linalg.solve_triangular(factor, -slope.expand(len(factor), -1, -1), upper=False)
-        steps = torch.linalg.solve_triangular(factor.mT, half, upper=True)[..., 0]  # (f, r) in u
-        steps = torch.cat([steps, torch.tensor(LENGTHS).to(steps)[:, None] * steps[:1]])
-        return self.point.a + steps @ prior.factor.mT
 
     def misfit(self) -> float:
         """Deviation of the whitened residual: the scale of the error in units of the present one.
@@ -154,118 +142,91 @@ class GameSearch:
         free = len(self.whitening) - len(half) + float(half.square().sum())
         return float((self.whitening @ self.point.residual).norm()) / math.sqrt(max(1.0, free))
 
-    def answer(self, error: float) -> Annealed:
-        """Where it is, with the error predicted."""
+    def posterior(self) -> tuple[Tensor, Tensor]:
+        """(r,) predicted squared error of the unknowns, and how far one deviation of the prior moves the weights."""
         factor = self.prior.factor
-        variance = (self._half_covariance() @ factor.mT).square().sum(0)
         seen = torch.linalg.eigvalsh(factor.mT @ self.linear.normal @ factor).clamp_min(0).sqrt()
-        scale = math.inf if self.given_up else self.scale
-        return Annealed(self.point, self.linear, scale, error, variance, seen.flip(0), self.jacobians)
-
-    def _jacobian(self) -> Tensor:
-        return self.whitening @ self.linear.jacobian.double() @ self.prior.factor  # (p, r)
+        return (self._half_covariance() @ factor.mT).square().sum(0), seen.flip(0)
 
     def _half_covariance(self) -> Tensor:
         """(r, r) H with  H^T H = (J'^T J' + 1)^(-1),  that of u; J' is not squared, as its values may differ by 1e8."""
-        jacobian = self._jacobian()
-        one = torch.eye(jacobian.shape[1]).to(jacobian)
-        factor = torch.linalg.qr(torch.cat([jacobian, one]), mode="r").R
-        half: Tensor = torch.linalg.solve_triangular(factor.mT, one, upper=False)
+        jacobian = self.whitened()
+        unit = torch.eye(jacobian.shape[1]).to(jacobian)
+        factor = torch.linalg.qr(torch.cat([jacobian, unit]), mode="r").R
+        half: Tensor = torch.linalg.solve_triangular(factor.mT, unit, upper=False)
         return half
 
 
-class Annealed(NamedTuple):
-    """Where a search ended."""
+class Start(NamedTuple):
+    """Where a search begins."""
 
-    point: Point
-    linear: Linearised  # at the point
-    scale: float  # of the response's error, by the evidence; infinite if the search was given up
-    error: float  # norm of that error as trained models have it
-    variance: Tensor  # (r,) predicted squared error of the unknowns
-    directions: Tensor  # (r,) how far one deviation of the prior moves the weights
-    jacobians: int  # of all the game's searches
-
-    @property
-    def explained(self) -> bool:
-        """Whether the error of the response explains what the answer leaves of the residual."""
-        return self.scale <= MISFIT
-
-    def better(self, other: Annealed) -> Annealed:
-        """That of the two whose error has the smaller scale."""
-        best = min(self, other, key=lambda one: (one.scale, one.point.distance))
-        return best._replace(jacobians=self.jacobians + other.jacobians)
+    entry: Entry
+    noise: float  # of its first stage
+    last: bool  # of the game's searches: not given up, because the sum is large at an unusual record too
 
 
-class Annealing(NamedTuple):
-    """The search, for games of any class."""
+@dataclass(frozen=True, eq=False)
+class Annealing(Problem[AnnealedSearch]):
+    """The search by response, for games of any class."""
 
-    problem: Problem  # models by response
     errors: ErrorModel
     priors: dict[int, ClassPrior]
 
-    def __call__(self, released: Tensor, entries: Sequence[Sequence[Entry]]) -> list[Annealed]:
+    def __call__(self, released: Tensor, entries: Sequence[Sequence[Entry]]) -> list[AnnealedSearch]:
         """Of each game (g, p), the best answer from its entries: one after another, until one explains the release.
 
         All games take a step together, as their Jacobians cost less on a GPU.
         """
         starts = [_starts(mine) for mine in entries]
         best = self._searched([mine[0] for mine in starts], released)
-        sizes = released.norm(dim=1).tolist()
         for turn in range(1, max(map(len, starts))):
             again = [
                 game
                 for game, mine in enumerate(starts)
-                if turn < len(mine) and not best[game].explained and 0 < sizes[game] < FAR
+                if turn < len(mine) and not best[game].explained and 0 < best[game].size < FAR
             ]
             if not again:
                 break
-            found = self._searched([starts[game][turn] for game in again], released[again])
-            for game, answer in zip(again, found, strict=True):
-                best[game] = best[game].better(answer)
+            searches = self._searched([starts[game][turn] for game in again], released[again])
+            for game, search in zip(again, searches, strict=True):
+                jacobians = best[game].jacobians + search.jacobians
+                best[game] = min(best[game], search, key=lambda each: (each.scale, each.point.distance))
+                best[game].jacobians = jacobians
         return best
 
-    def _searched(self, starts: Sequence[Start], released: Tensor) -> list[Annealed]:
-        """From one start of each game (g, p)."""
-        searches = self._begun(starts, released)
-        stages = [
-            [] if search.given_up else self.errors.noises(search.size, start.noise)
-            for search, start in zip(searches, starts, strict=True)
-        ]
-        for stage in range(max(map(len, stages))):
-            going = []
-            for search, start, noises in zip(searches, starts, stages, strict=True):
-                if stage < len(noises) and not search.given_up:
-                    search.whitening = self.errors.whitening(search.size, noises[stage])
-                    going.append((search, start))
-            self._descend([search for search, _ in going])
-            for search, start in going:
-                hopeless = not search.objective <= HOPELESS * len(search.released)
-                search.given_up = hopeless and not start.last
-        self._scale([search for search in searches if not search.given_up])
-        error = float(self.errors.variance.sum().sqrt())
-        return [search.answer(search.size**2 * error if search.size < FAR else 0.0) for search in searches]
-
-    def _begun(self, starts: Sequence[Start], released: Tensor) -> list[GameSearch]:
-        """At the starts; those of games that no record can explain are given up."""
-        points = [
-            Point(start.entry.a, start.entry.label, start.entry.weights.double() - weights)
-            for start, weights in zip(starts, released, strict=True)
-        ]
-        searches = [
-            GameSearch(point, linear, self.priors[int(point.label[0])], weights, torch.zeros_like(self.errors.basis))
-            for point, linear, weights in zip(points, self.problem.linears(points), released, strict=True)
-        ]
-        for search in searches:
-            search.given_up = not 0 < search.size < FAR  # training diverged, or the record changed nothing
+    def _searched(self, starts: Sequence[Start], released: Tensor) -> list[AnnealedSearch]:
+        """From one start of each game (g, p); those of games that no record can explain are given up."""
+        points = [start.entry.point(weights) for start, weights in zip(starts, released, strict=True)]
+        error, nothing = float(self.errors.variance.sum().sqrt()), torch.zeros_like(self.errors.basis)
+        searches, stages = [], []
+        for start, point, linear, weights in zip(starts, points, self.linears(points), released, strict=True):
+            prior = self.priors[int(point.label[0])]
+            search = AnnealedSearch(point, linear, weights, fresh=True, prior=prior, whitening=nothing)
+            search.error = search.size**2 * error if search.size < FAR else 0.0
+            if 0 < search.size < FAR:
+                stages.append((search, start, self.errors.noises(search.size, start.noise)))
+            else:  # training diverged, or the record changed nothing
+                search.scale = math.inf
+            searches.append(search)
+        for stage in range(max((len(noises) for _, _, noises in stages), default=0)):
+            going = [each for each in stages if stage < len(each[2]) and not each[0].given_up]
+            for search, _, noises in going:
+                search.whitening = self.errors.whitening(search.size, noises[stage])
+            self._fit([search for search, _, _ in going], SLOW)
+            for search, start, _ in going:
+                value = float(search.values(search.point.a[None], search.point.residual[None]))
+                if not value <= HOPELESS * len(search.released) and not start.last:
+                    search.scale = math.inf
+        self._choose_scale([search for search in searches if not search.given_up])
         return searches
 
-    def _scale(self, searches: list[GameSearch]) -> None:
-        """Choose the scale of the error by the evidence, a few steps for each."""
+    def _choose_scale(self, searches: list[AnnealedSearch]) -> None:
+        """By the evidence, a few steps for each."""
         going = searches
         for _ in range(SCALES):
             for search in going:
                 search.whitening = self.errors.whitening(search.size, scale=search.scale)
-            self._descend(going, SLOWER)
+            self._fit(going, SLOWER)
             before = [search.scale for search in going]
             for search in going:
                 search.scale *= search.misfit()
@@ -274,28 +235,28 @@ class Annealing(NamedTuple):
         for search in searches:  # an answer may fit better than most records do: no smaller error is promised for it
             search.whitening = self.errors.whitening(search.size, scale=max(1.0, search.scale))
 
-    def _descend(self, searches: list[GameSearch], slow: float = SLOW) -> None:
+    def _fit(self, searches: list[AnnealedSearch], slow: float) -> None:
         """Up to a few steps of each."""
-        for _ in range(STEPS):
-            if not searches:
-                return
-            tried = [search.candidates() for search in searches]
-            labels = [search.point.label.expand(len(a), -1) for search, a in zip(searches, tried, strict=True)]
-            models = self.problem.exact(self.problem.coordinates(torch.cat(tried)), torch.cat(labels)).double()
-            moved, going = [], []
-            for search, a, weights in zip(searches, tried, torch.split(models, len(tried[0])), strict=True):
-                before, residuals = search.objective, weights - search.released
-                objectives = search.objectives(a, residuals).nan_to_num(torch.inf)
-                least = int(objectives.argmin())
-                if not float(objectives[least]) < before:
-                    continue
-                search.point = Point(a[least], search.point.label, residuals[least])
-                moved.append(search)
-                if float(objectives[least]) <= (1 - slow) * before:
-                    going.append(search)
-            for search, linear in zip(moved, self.problem.linears([one.point for one in moved]), strict=True):
-                search.linear, search.jacobians = linear, search.jacobians + 1
-            searches = going
+        self.descend(searches, Rule(DAMPINGS, stalled=1 - slow), STEPS - 1)
+        self.linearise([search for search in searches if not search.fresh])
+
+    def values(self, searches: Sequence[AnnealedSearch], tried: Tensor, residuals: Tensor) -> Tensor:
+        """(g, f) the sum that is minimised."""
+        return torch.stack([search.values(*each) for search, *each in zip(searches, tried, residuals, strict=True)])
+
+    def quadratic(self, search: AnnealedSearch) -> tuple[Tensor, Tensor, Tensor | float]:
+        """In deviations of the prior, whose precision is added as a damping."""
+        jacobian = search.whitened()
+        slope = jacobian.mT @ (search.whitening @ search.point.residual)
+        return jacobian.mT @ jacobian, slope + search.prior.deviations(search.point.a[None])[0], 1.0
+
+    def candidates(self, searches: Sequence[AnnealedSearch], dampings: Tensor) -> Tensor:
+        """(g, f, r) the minima of the linearised sum, for each damping, and points on the way to the first."""
+        steps = self.steps(searches, dampings)  # (g, f, r) in u
+        steps = torch.cat([steps, torch.tensor(LENGTHS).to(steps)[:, None] * steps[:, :1]], 1)
+        return torch.stack(
+            [search.point.a + each @ search.prior.factor.mT for search, each in zip(searches, steps, strict=True)]
+        )
 
 
 def _starts(entries: Sequence[Entry]) -> list[Start]:

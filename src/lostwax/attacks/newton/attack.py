@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,15 +13,14 @@ from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
 from lostwax.attacks.newton.inverter import Inverter
 from lostwax.attacks.newton.matrix_free import MatrixFree
 from lostwax.attacks.newton.misfit import MODELS, OtherRecords
-from lostwax.attacks.newton.published import Published
-from lostwax.attacks.newton.record_span import first_layer
-from lostwax.attacks.newton.solver import Problem
-from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.attacks.newton.set_problem import first_layer
+from lostwax.attacks.newton.training_map import Problem, Published, TrainingMap
 from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, WholeSets
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Attack, AttackFacts, Cohort, Knowledge, Records, Trainer
 from lostwax.games.facts import states_facts, trainer_facts
+from lostwax.games.protocols import accepted, objection_to
 from lostwax.inits import trainable
 from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes
@@ -36,9 +35,7 @@ JACOBIANS = 2  # that a game computes, about (docs/newton.md)
 PAIR = 4  # trainings that a product with the Jacobian and one with its transpose take
 FEWEST_DIRECTIONS, MOST_DIRECTIONS = 32, 1_000  # for which linear response is worth its sweep
 TOLERANCE = 1e-3  # of the response's sums over few steps
-ANNEALED = (
-    40  # Jacobians that a game computes by a response of every weight: about as many as on MNIST (newton_mnist.py)
-)
+ANNEALED = 40  # Jacobians that a game computes by a response of every weight, about as on MNIST (newton_mnist.py)
 TRIED = 20  # models that a game trains with a linear response, about
 SETS = 4  # times as many Jacobians for whole training sets, at most
 SET_JACOBIANS = 12  # that one takes, about
@@ -83,108 +80,99 @@ class Newton:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        refusal, trainer = "Newton is not applicable: ", undefended(knowledge.trainer)
+        trainer = undefended(knowledge.trainer)
         known, secrets, given, _, access = knowledge.facts
         if not knowledge.prior.inputs.is_floating_point():
-            return refusal + "it needs records of floating-point numbers. For token numbers use lw.attacks.Tokens."
+            return "it needs records of floating-point numbers. For token numbers use lw.attacks.Tokens."
         if known is None and not states_facts(knowledge.threat):
-            return refusal + (
+            return (
                 "it solves for the records that are missing, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Use threat=Informed(known), or Weak(size)."
             )
         stated = trainer_facts(trainer, knowledge.net, secrets if known is None else len(known) + secrets)
         if not stated.differentiable:
-            return refusal + (
+            return (
                 f"it differentiates through the steps of GD, SGD, Adam or AdamW, but the trainer is "
                 f"{type(trainer).__name__}. For a linear model at its optimum use ClosedForm, else Ensemble or RecoNN."
             )
         if stated.private_start:
-            return refusal + (
+            return (
                 "the initialisation is private, so the weights are not a function of the record alone. Use a public "
                 "one, init=LeCunNormal(seed=0)."
             )
         if not stated.deterministic:
-            return refusal + (
+            return (
                 "the order of batches or dropout is private, so the weights are not a function of the record alone. "
                 "Use Ensemble or RecoNN."
             )
         if not access.all_weights:
-            return refusal + (
+            return (
                 f"it compares all weights with those it simulates, but the adversary sees {knowledge.access!r}. Use "
                 "RecoNN."
             )
         if given.parts is not None:
-            return refusal + "it solves for the whole record and cannot use known parts. Use RecoNN."
+            return "it solves for the whole record and cannot use known parts. Use RecoNN."
         if (weights := _weights(knowledge)) < (numbers := _numbers(knowledge)):
-            return refusal + (
-                f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
-            )
+            return f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
         if known is None:
-            return self._objection_to_sets(knowledge, trainer, refusal)
+            return self._objection_to_sets(knowledge, trainer)
         if numbers > MOST_NUMBERS:
-            return refusal + (
+            return (
                 f"it keeps tables of {numbers} x {numbers} secret numbers, {8 * numbers**2 / 1e9:.0f} GB each. Use "
                 "RecoNN, or smaller records."
             )
         if len(knowledge.prior) + len(known) < 2:
-            return refusal + "it starts from the mean of the known and prior records, and there are none. Add a prior."
+            return "it starts from the mean of the known and prior records, and there are none. Add a prior."
         labels = [part.y for part in (known, knowledge.prior)]
         kinds = len({label for y in labels if not y.is_floating_point() for label in torch.unique(y).tolist()})
         try:
             in_any_order = as_descent(trainer).batches.size is None
         except TypeError as error:
-            return refusal + str(error)
+            return str(error)
         if secrets > 1 and (count := ways(kinds, secrets, in_any_order=in_any_order)) > MOST_WAYS:
-            return refusal + (
+            return (
                 f"{secrets} secrets of {kinds} classes have {count:,} combinations of labels, each of which takes a "
                 f"model, and at most {MOST_WAYS:,} are supported. Use fewer secrets or fewer classes."
             )
         if knowledge.prior.features is not None:
-            return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
-        if self.response is not None and (sentence := self.response.objection(knowledge)) is not None:
-            return refusal + sentence.removeprefix("LinearResponse is not applicable: ")
-        if (sentence := self._too_few_directions(knowledge, known)) is not None:
-            return refusal + sentence
-        return None if self.start is None else self.start.objection(knowledge)
+            return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
+        if self.response is not None:
+            if (sentence := self.response.objection(knowledge)) is not None:
+                return sentence.removeprefix("LinearResponse is not applicable: ")
+            models = len(known) + len(knowledge.prior) - self.response.checked
+            directions, wanted = min(self.response.directions, models - 1), min(self.coordinates or 0, numbers)
+            if 1 <= directions <= wanted and not self.response.follows_all(weights):
+                return (
+                    f"{directions} directions of the response do not determine {wanted} coordinates: any release would "
+                    "be explained. Set fewer coordinates, or more directions of the response."
+                )
+        return None if self.start is None else objection_to(self.start, knowledge)
 
-    def _too_few_directions(self, knowledge: Knowledge, known: Records) -> str | None:
-        """That even if every direction of the response were reliable, they would not determine the coordinates."""
-        if self.response is None or self.response.follows_all(_weights(knowledge)):
-            return None
-        models = len(known) + len(knowledge.prior) - self.response.checked
-        directions, wanted = min(self.response.directions, models - 1), self.coordinates
-        if wanted is None or directions < 1 or directions > min(wanted, _numbers(knowledge)):
-            return None
-        return (
-            f"{directions} directions of the response do not determine {min(wanted, _numbers(knowledge))} coordinates: "
-            "any release would be explained. Set fewer coordinates, or more directions of the response."
-        )
-
-    def _objection_to_sets(self, knowledge: Knowledge, trainer: Trainer, refusal: str) -> str | None:
+    def _objection_to_sets(self, knowledge: Knowledge, trainer: Trainer) -> str | None:
         """The same where no record is known."""
         secrets, given = knowledge.facts.secrets, knowledge.facts.given
         options = {"products": self.products, "response": self.response, "coordinates": self.coordinates}
         for name, value in (options | {"start": self.start}).items():
             if value is not None:
-                return refusal + f"{name} needs known records, and the adversary knows none. Leave it out."
+                return f"{name} needs known records, and the adversary knows none. Leave it out."
         if knowledge.prior.features is not None:
-            return refusal + (
+            return (
                 "the net trains on features of the records, through a backbone it cannot see. Use WeakRecoNN, or solve "
                 "for the features: with Records(prior.features, prior.y) as prior."
             )
         if len(knowledge.prior) < max(2, secrets if trainer is not knowledge.trainer else 2):
-            return refusal + "it starts from the means of the prior records, which are fewer than two. Add some."
+            return "it starts from the means of the prior records, which are fewer than two. Add some."
         try:
             ordered = as_descent(trainer).batches.size is not None
         except TypeError as error:
-            return refusal + str(error)
+            return str(error)
         if ordered and not given.labels and not knowledge.prior.y.is_floating_point():
-            return refusal + (
+            return (
                 "with batches in an order, it needs the label of each record, which the adversary does not have. Use "
                 "full batches (GD)."
             )
         if (unknowns := _unknowns(knowledge)) > MOST_NUMBERS:
-            return refusal + f"{unknowns} secret numbers are too many for its tables. Use a smaller training set."
+            return f"{unknowns} secret numbers are too many for its tables. Use a smaller training set."
         return None
 
     def facts(self) -> AttackFacts:
@@ -235,39 +223,32 @@ class Newton:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter | MatrixFree | WholeSets:
         """Train on the bank, which the seed draws; training is linearised at a class mean when a game needs it."""
+        knowledge = accepted(self, knowledge)
+        prior = knowledge.prior
         if knowledge.facts.known is None:
-            return self._for_sets(knowledge, seed)
-        if self.products is not None:
-            parts = self._parts(knowledge, seed)
-            problem = Problem(parts.released_by, parts.quick, parts.coordinates)
-            prior = Coordinates.principal(parts.available, self.coordinates).times(parts.quick.secrets)
-            return MatrixFree(problem, prior, parts.bank, parts.published, self.products, knowledge.prior[:1])
-        return self.inverter(knowledge, seed=seed)
-
-    def _for_sets(self, knowledge: Knowledge, seed: int) -> WholeSets:
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
-        trainer, prior = as_descent(undefended(knowledge.trainer)), knowledge.prior
-        nobody = prior[:0].to(trainer.computes_in(knowledge.net))
-        released_by, published = (
-            TrainingMap(knowledge.net, trainer, nobody, knowledge.facts.secrets),
-            Published(knowledge.trainer, seed),
-        )
-        if published.defended:
-            rows = draws(len(prior), NOISES, released_by.secrets, seed).to(prior.x.device)
-            exact = released_by.computed_in(torch.float64)
-            units = published.units(exact, flat(prior)[rows].flatten(1), prior.y[rows])
-            released_by = replace(released_by, units=units)
-        exact, quick = released_by.computed_in(torch.float64), released_by.computed_in(torch.float32, tf32=True)
-        return WholeSets(exact, quick, prior, published, SETS * self.jacobians, seed)
+            weights, published = self._training(knowledge, prior, seed)
+            exact, quick = weights.computed_in(torch.float64), weights.computed_in(torch.float32, tf32=True)
+            return WholeSets(exact, quick, prior, prior[:1], published, SETS * self.jacobians, seed)
+        if self.products is None:
+            return self.inverter(knowledge, seed=seed)
+        parts = self._parts(knowledge, seed)
+        problem: Problem[Any] = Problem(parts.released_by, parts.quick, parts.coordinates)
+        components = Coordinates.principal(parts.available, self.coordinates).times(parts.quick.secrets)
+        return MatrixFree(problem, components, parts.bank, parts.published, self.products, prior[:1])
 
     def inverter(self, knowledge: Knowledge, *, seed: int, responses: Responses | None = None) -> Inverter:
         """For known records, without products; with these responses if they were prepared before."""
+        knowledge = accepted(self, knowledge)
         parts = self._parts(knowledge, seed, responses)
         z = flat(parts.available).repeat(1, parts.quick.secrets)  # (n, u)
         unknowns = parts.coordinates.of_records(z)  # (n, r)
         # float64 is only worth its time where Jacobians are exact enough to reach rounding
         exact = parts.released_by.computed_in(torch.float64) if self.response is None else parts.released_by
+        annealing, y, found = None, parts.available.y, parts.quick.responses
+        if self.response is not None and found is not None and self.response.follows_all(_weights(knowledge)):
+            classes = torch.zeros(len(y), dtype=torch.long, device=y.device) if y.is_floating_point() else y
+            errors, priors = ErrorModel.of(found.errors), ClassPrior.each(unknowns, classes)
+            annealing = Annealing(parts.quick, parts.quick, parts.coordinates, errors, priors)
         return Inverter(
             problem=Problem(exact, parts.quick, parts.coordinates),
             bank=parts.bank,
@@ -280,24 +261,15 @@ class Newton:
             by_training=self.polish,
             guess=None if self.start is None else self.start.prepare(knowledge, seed=seed),
             like=knowledge.prior[:1],
-            annealing=self._annealing(knowledge, parts, unknowns),
+            annealing=annealing,
         )
-
-    def _annealing(self, knowledge: Knowledge, parts: _Parts, unknowns: Tensor) -> Annealing | None:
-        """The search by a response of every weight, with the records' unknowns (n, r) as prior."""
-        responses, y = parts.quick.responses, parts.available.y
-        if responses is None or self.response is None or not self.response.follows_all(_weights(knowledge)):
-            return None
-        classes = torch.zeros(len(y), dtype=torch.long, device=y.device) if y.is_floating_point() else y
-        problem = Problem(parts.quick, parts.quick, parts.coordinates)
-        return Annealing(problem, ErrorModel.of(responses.errors), ClassPrior.each(unknowns, classes))
 
     def responses(self, knowledge: Knowledge, *, seed: int) -> Responses:
         """The linear response, its directions and its check from models trained on known and prior records."""
         known, engine = knowledge.facts.known, self.response
         if known is None or engine is None:
             raise ValueError("Newton: responses needs response=LinearResponse(...) and an adversary who knows records.")
-        trainer, available = as_descent(undefended(knowledge.trainer)), _available(known, knowledge.prior)
+        trainer, available = as_descent(undefended(knowledge.trainer)), _available(knowledge)
         follows_all = engine.follows_all(_weights(knowledge))
         drawn = engine.checked + (0 if follows_all else engine.directions + 1)  # less their mean they span one less
         rows = draws(len(available), drawn, 1, seed).to(available.y.device)
@@ -313,30 +285,32 @@ class Newton:
             return trainer(knowledge.net, cohort, seed=0).flat()
 
         seen, records = models(known, checked, trainer), available[checked[:, 0]]
-        found = None if follows_all else models(few_known(trainer, known), principal, replace(trainer, tf32=True))
-        return engine.prepare(knowledge, found, seen, records, tolerance=TOLERANCE)
+        spread = None if follows_all else models(few_known(trainer, known), principal, replace(trainer, tf32=True))
+        return engine.prepare(knowledge, spread, seen, records, tolerance=TOLERANCE)
+
+    def _training(self, knowledge: Knowledge, available: Records, seed: int) -> tuple[TrainingMap, Published]:
+        """Training as the owner does it, in units of a defence's noise, and how the release is made of it."""
+        trainer, secrets = as_descent(undefended(knowledge.trainer)), knowledge.facts.secrets
+        known = knowledge.prior[:0] if knowledge.facts.known is None else knowledge.facts.known
+        weights = TrainingMap(knowledge.net, trainer, known.to(trainer.computes_in(knowledge.net)), secrets)
+        published = Published(knowledge.trainer, seed)
+        if not published.defended:
+            return weights, published
+        rows = draws(len(available), NOISES, secrets, seed).to(available.x.device)
+        z, exact = flat(available)[rows].flatten(1), weights.computed_in(torch.float64)
+        return replace(weights, units=published.units(exact, z, available.y[rows])), published
 
     def _parts(self, knowledge: Knowledge, seed: int, responses: Responses | None = None) -> _Parts:
-        objection, known, secrets = self.objection(knowledge), knowledge.facts.known, knowledge.facts.secrets
-        if objection is not None or known is None:
-            raise ValueError(objection)
-        trainer = as_descent(undefended(knowledge.trainer))
-        available = _available(known, knowledge.prior)
+        available = _available(knowledge)
+        released_by, published = self._training(knowledge, available, seed)
+        follows_all = self.response is not None and self.response.follows_all(_weights(knowledge))
         components = self.coordinates
-        if components is None and self.response is not None:
-            follows_all = self.response.follows_all(_weights(knowledge))
-            # fewer unknowns than equations
+        if components is None and self.response is not None:  # fewer unknowns than equations
             components = _numbers(knowledge) if follows_all else max(1, self.response.directions // 2)
-        whole = components is None or self.products is not None
-        coordinates = Coordinates.of(available) if whole else Coordinates.principal(available, components)
-        coordinates = coordinates.times(secrets)
-        known = known.to(trainer.computes_in(knowledge.net))
-        released_by = TrainingMap(knowledge.net, trainer, known, secrets)
-        published = Published(knowledge.trainer, seed)
-        if published.defended:
-            z, rows = flat(available), draws(len(available), NOISES, secrets, seed).to(available.x.device)
-            units = published.units(released_by.computed_in(torch.float64), z[rows].flatten(1), available.y[rows])
-            released_by = replace(released_by, units=units)
+        if components is None or self.products is not None:
+            coordinates = Coordinates.of(available).times(released_by.secrets)
+        else:
+            coordinates = Coordinates.principal(available, components).times(released_by.secrets)
         quick = released_by.computed_in(torch.float32, tf32=True)
         if self.response is not None:
             if responses is None:
@@ -344,8 +318,7 @@ class Newton:
             if not responses.check.holds:
                 raise ValueError(f"Newton: {responses.check} That is too little for a Jacobian: leave response out.")
             equations, unknowns = int(responses.check.informative.sum()), len(coordinates.directions)
-            by_prior = self.response.follows_all(_weights(knowledge)) and not self.polish  # the rest is left to it
-            if equations <= unknowns and not by_prior:
+            if equations <= unknowns and not (follows_all and not self.polish):  # the prior determines the rest
                 raise ValueError(
                     f"Newton: {equations} reliable directions do not determine {unknowns} coordinates: any release "
                     "would be explained. Set fewer coordinates, or more directions of the response."
@@ -356,10 +329,10 @@ class Newton:
         return _Parts(available, coordinates, released_by, quick, bank, published)
 
 
-def _available(known: Records, prior: Records) -> Records:
+def _available(knowledge: Knowledge) -> Records:
     """Known and prior records."""
-    ours = known.to(prior.x.device)
-    return Records(torch.cat([ours.x, prior.x]), torch.cat([ours.y, prior.y]))
+    known, prior = knowledge.facts.known_records.to(knowledge.prior.x.device), knowledge.prior
+    return Records(torch.cat([known.x, prior.x]), torch.cat([known.y, prior.y]))
 
 
 def _weights(knowledge: Knowledge) -> int:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.attacks.least_squares import Point
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Records
 from lostwax.learning.coordinates import Coordinates, flat
@@ -35,6 +36,10 @@ class Entry(NamedTuple):
     def classes(self) -> Classes:
         """The label as a key."""
         return tuple(self.label.tolist())
+
+    def point(self, released: Tensor) -> Point:
+        """Its distance from a release (p,)."""
+        return Point(self.a, self.label, self.weights.double() - released)
 
 
 class Likely(NamedTuple):
@@ -103,8 +108,8 @@ class Bank(NamedTuple):
         distance = torch.cdist(self.weights, ours, compute_mode="donot_use_mm_for_euclid_dist")  # (b, g)
         least, nearest = self._nearest(distance.nan_to_num(torch.inf))
         answers, doubts = (None, least) if self.regression is None else self.regression(ours)
-        given = [None] * len(released) if labels is None else labels
-        likely = [self._likely((doubts[:, g], least[:, g]), label) for g, label in enumerate(given)]
+        each = [None] * len(released) if labels is None else labels
+        likely = [self._likely((doubts[:, g], least[:, g]), label) for g, label in enumerate(each)]
         pairs = [(c, g) for g, classes in enumerate(likely) for c in classes]
         regressed: list[Entry | None] = [None] * len(pairs)
         if answers is not None:
@@ -112,18 +117,13 @@ class Bank(NamedTuple):
             a = coordinates.clamped(torch.stack([answers[pair] for pair in pairs]).to(self.a))
             a = torch.where(a.isfinite(), a, means)  # a victim that diverged
             regressed = [Entry(*each) for each in zip(a, label, weights(coordinates(a), label), strict=True)]
-        found: list[list[Likely]] = [[] for _ in likely]
+        starts: list[list[Likely]] = [[] for _ in likely]
         for (c, g), entry in zip(pairs, regressed, strict=True):
-            row = int(nearest[c, g])
-            mean = None if row == c else self.entry(c)
-            found[g].append(Likely(entry, self.entry(row), mean, self._predicted_error(c, float(doubts[c, g]))))
-        return found
-
-    def _predicted_error(self, c: int, doubt: float) -> float:
-        """Mean squared error of class c's regression, in unknowns; infinite where it has too few models."""
-        if self.regression is None or len(self.regression.groups[c].rows) < FEWEST:
-            return torch.inf
-        return self.regression.error * doubt
+            row, error = int(nearest[c, g]), torch.inf
+            if self.regression is not None and len(self.regression.groups[c].rows) >= FEWEST:
+                error = self.regression.error * float(doubts[c, g])
+            starts[g].append(Likely(entry, self.entry(row), None if row == c else self.entry(c), error))
+        return starts
 
     def _nearest(self, distance: Tensor) -> tuple[Tensor, Tensor]:
         """The smallest of the distances (b, g) in every class, and its first row: (classes, g) twice."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -37,14 +36,10 @@ class _Weights(NamedTuple):
     near: tuple[float, ...]  # in  1 / (y^2 + near^2):  of the template, and of each step
     outside: float  # times the weight of a number at its bound: that of one outside
 
-    @classmethod
-    def of(cls, template: float, first: float, last: float, steps: int, outside: float) -> _Weights:
-        """The last few steps are for the digits."""
-        return cls((template, *np.geomspace(first, last, steps), *np.geomspace(3e-4, 1e-7, 4)), outside)
 
-
-LOCAL = _Weights.of(0.003, 0.003, 0.001, 30, outside=100.0)  # finds what is like the template
-GLOBAL = _Weights.of(0.03, 0.2, 0.01, 35, outside=3_000.0)  # finds what has most numbers at a bound
+DIGITS = np.geomspace(3e-4, 1e-7, 4)  # the last few steps are for these
+LOCAL = _Weights((0.003, *np.geomspace(0.003, 0.001, 30), *DIGITS), outside=100.0)  # finds what is like the template
+GLOBAL = _Weights((0.03, *np.geomspace(0.2, 0.01, 35), *DIGITS), outside=3_000.0)  # ... has most numbers at a bound
 
 
 class Corners(NamedTuple):
@@ -61,7 +56,7 @@ def corners(
     templates: Tensor,
     count: int,
     noise: float,
-    found: Corners | None = None,
+    before: Corners | None = None,
     near: Tensor | None = None,
 ) -> Corners:
     """At most `count` records, each beyond coincidence, of those that span the space; d numbers each.
@@ -73,34 +68,30 @@ def corners(
 
     with many more numbers at a bound than a corner needs. Corners without that surplus are not returned; those with a
     surplus that leaves some direction to a few numbers are doubtful. Neither the net nor its training matters beyond
-    the space. Templates (t, d) are other records; `noise` is the error of the numbers of the space. With corners that
-    are `found` already, others are looked for; with guesses `near` them (g, d), from these alone.
+    the space. Templates (t, d) are other records; `noise` is the error of the numbers of the space. With corners found
+    `before`, others are looked for; with guesses `near` them (g, d), from these alone.
     """
     cone, search = _Cone.of(space, low, high, templates, noise), _Search(count, SAME + 10 * noise)
-    for known, part in () if found is None else ((search.found, found.sure), (search.doubtful, found.doubtful)):
-        known += [corner for one in part.cpu().numpy() if (corner := cone.corner(one)) is not None]
+    for known, part in () if before is None else ((search.sure, before.sure), (search.doubtful, before.doubtful)):
+        known += [corner for a in part.cpu().numpy() if (corner := cone.corner(a)) is not None]
     starts, turns = (templates, TURNS) if near is None else (near, 1)
-    fruitless = 0
+    starts, fruitless = starts.to(space.directions), 0
+    # templates, then means of two, a few at a time
+    batches = (part for turn in range(turns) for part in torch.split((starts + starts.roll(turn, 0)) / 2, TOGETHER))
     with progress("Newton's method: templates for corners", turns * len(starts)) as advance:
-        for number, some in enumerate(_turns(starts.to(space.directions), turns)):
-            before = len(search.found)
-            weights = GLOBAL if number % 2 else LOCAL
-            for point in cone.sparse(some, [one.point for one in search.found], weights):
+        for number, batch in enumerate(batches):
+            known_before = len(search.sure)
+            points = cone.sparse(batch, [corner.point for corner in search.sure], GLOBAL if number % 2 else LOCAL)
+            for point in points:
                 if (corner := cone.corner(point)) is not None:
                     search.add(corner, cone)
-            advance(len(some))
-            fruitless = 0 if len(search.found) > before else fruitless + len(some)
-            if len(search.found) >= count or fruitless >= search.patience:
+            advance(len(batch))
+            fruitless = 0 if len(search.sure) > known_before else fruitless + len(batch)
+            if len(search.sure) >= count or fruitless >= search.patience:
                 break
     nothing = np.zeros((0, len(space.directions)))
-    parts = ([one.point for one in part] for part in (search.found[:count], search.likely))
+    parts = ([corner.point for corner in part] for part in (search.sure[:count], search.likely))
     return Corners(*(torch.from_numpy(np.stack(part) if part else nothing).to(space.directions) for part in parts))
-
-
-def _turns(templates: Tensor, turns: int) -> Iterator[Tensor]:
-    """Templates, then means of two, a few at a time."""
-    for turn in range(turns):
-        yield from torch.split((templates + templates.roll(turn, 0)) / 2, TOGETHER)
 
 
 class _Corner(NamedTuple):
@@ -109,48 +100,45 @@ class _Corner(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many these are."""
         return int(self.active.sum())
 
 
 @dataclass
 class _Search:
-    """What was found so far."""
-
     count: int
     same: float
-    found: list[_Corner] = field(default_factory=list)
+    sure: list[_Corner] = field(default_factory=list)
     doubtful: list[_Corner] = field(default_factory=list)
 
     def add(self, corner: _Corner, cone: _Cone) -> None:
         """One more, if it is new; what was doubtful may be held by numbers that were not seen at their bound."""
-        if self._new(corner, self.found):
-            if cone.held(corner):
-                self.found.append(corner)
+        if self._new(corner, self.sure):
+            if cone.holds(corner):
+                self.sure.append(corner)
             elif self._new(corner, self.doubtful):
                 self.doubtful.append(corner)
 
     def _new(self, corner: _Corner, among: list[_Corner]) -> bool:
-        return all(np.abs(corner.point - one.point).max() >= self.same for one in among)
+        return all(np.abs(corner.point - other.point).max() >= self.same for other in among)
 
     @property
     def likely(self) -> list[_Corner]:
         """Doubtful corners that may be the records not found, those with most numbers at a bound first."""
-        enough = LIKELY * min((one.size for one in self.found), default=0)
+        enough = LIKELY * min((corner.size for corner in self.sure), default=0)
         likely: list[_Corner] = []
-        for one in sorted(self.doubtful, key=lambda each: -each.size):
-            before = self.found + likely
-            wanted = len(before) < self.count and one.size >= enough
-            if wanted and self._new(one, before) and not _mixed(one.point, [each.point for each in before]):
-                likely.append(one)
+        for corner in sorted(self.doubtful, key=lambda each: -each.size):
+            before = self.sure + likely
+            wanted = len(before) < self.count and corner.size >= enough
+            if wanted and self._new(corner, before) and not _mixed(corner.point, [each.point for each in before]):
+                likely.append(corner)
         return likely
 
     @property
     def patience(self) -> int:
         """Templates in a row without a new record, after which the search ends."""
-        if not self.found:
+        if not self.sure:
             return HOPELESS
-        return FEWEST if len(self.found) + len(self.likely) >= self.count else max(FEWEST, FRUITLESS * self.count)
+        return FEWEST if len(self.sure) + len(self.likely) >= self.count else max(FEWEST, FRUITLESS * self.count)
 
 
 class _Cone(NamedTuple):
@@ -166,7 +154,6 @@ class _Cone(NamedTuple):
 
     @classmethod
     def of(cls, space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, noise: float) -> _Cone:
-        """In the space."""
         varies = space.directions.abs().amax(0) > SOLVED + 10 * noise
         shares = [float((templates <= low).double().mean()), float((templates >= high).double().mean())]
         often = max(*shares, SOLVED)
@@ -177,7 +164,7 @@ class _Cone(NamedTuple):
         at_bounds = max(shares[0], SOLVED) / often, shares[1] / often
         return cls(varies, rows, unit, at_bounds, low, high - low, noise)
 
-    def sparse(self, templates: Tensor, found: list[Array], weights: _Weights) -> Array:
+    def sparse(self, templates: Tensor, records: list[Array], weights: _Weights) -> Array:
         """(s, r) points with many numbers at a bound, from templates (t, d); s <= t, not all are corners.
 
         Each minimises  sum log(y^2 + near^2)  over its numbers y, and the same for 1 - y, in the cone, where a linear
@@ -187,8 +174,8 @@ class _Cone(NamedTuple):
         """
         y = (templates[:, self.varies] - self.low) / self.extent  # (t, v)
         common = y @ self.rows.mT  # (t, r + 1)
-        if found:
-            rays = torch.from_numpy(np.stack(found)).to(common)
+        if records:
+            rays = torch.from_numpy(np.stack(records)).to(common)
             rays = torch.cat([rays, torch.full_like(rays[:, :1], self.unit)], 1)
             basis = torch.linalg.qr(rays.mT).Q  # (r + 1, f)
             common = common - common @ basis @ basis.mT
@@ -199,7 +186,13 @@ class _Cone(NamedTuple):
                 torch.where(each >= 0, often / (each.square() + near**2), weights.outside / near**2)
                 for each, often in zip((y, above), self.at_bounds, strict=True)
             )
-            solved = torch.linalg.solve_ex(self._normal(at_low, at_high), common).result
+            # (t, r + 1, r + 1) of  sum at_low (t y)^2 + at_high (t - t y)^2,  with weights (t, v)
+            normal = (self.rows * (at_low + at_high).unsqueeze(1)) @ self.rows.mT
+            crossed = at_high @ self.rows.mT / self.unit  # (t, r + 1)
+            normal[:, -1] -= crossed
+            normal[:, :, -1] -= crossed
+            normal[:, -1, -1] += at_high.sum(1) / self.unit**2
+            solved = torch.linalg.solve_ex(normal, common).result
             solved = torch.where(solved[:, -1:] < 0, -solved, solved)  # where the function is 1 or -1; any multiple
             numbers, multiple = solved @ self.rows, solved[:, -1:] / self.unit  # t y, t
             size = torch.maximum(multiple, numbers.abs().mean(1, keepdim=True))
@@ -208,15 +201,6 @@ class _Cone(NamedTuple):
         usable = (multiple[:, 0] > 0) & points.isfinite().all(1)
         result: Array = points[usable].cpu().numpy()
         return result
-
-    def _normal(self, at_low: Tensor, at_high: Tensor) -> Tensor:
-        """(t, r + 1, r + 1) of  sum at_low (t y)^2 + at_high (t - t y)^2,  with weights (t, v)."""
-        normal = (self.rows * (at_low + at_high).unsqueeze(1)) @ self.rows.mT
-        crossed = at_high @ self.rows.mT / self.unit  # (t, r + 1)
-        normal[:, -1] -= crossed
-        normal[:, :, -1] -= crossed
-        normal[:, -1, -1] += at_high.sum(1) / self.unit**2
-        return normal
 
     def corner(self, point: Array) -> _Corner | None:
         """The point where all numbers near a bound are at it; None if they are not more than a corner needs."""
@@ -234,10 +218,17 @@ class _Cone(NamedTuple):
         numbers = begin + exact @ directions
         return _Corner(exact, active) if numbers.min() > -near and numbers.max() < 1 + near else None
 
-    def held(self, corner: _Corner) -> bool:
-        """True if the numbers at a bound hold the corner in place without the few that matter most."""
+    def holds(self, corner: _Corner) -> bool:
+        """True if the numbers at a bound hold the corner in place without the few that matter most: rank r is kept."""
         rows = self._affine()[0].T[corner.active]  # (q, r)
-        return _redundant(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        for _ in range(SURPLUS + 1):
+            left, sizes, _ = np.linalg.svd(rows, full_matrices=False)
+            if sizes[-1] < FREE * sizes[0]:
+                return False
+            leverage = np.square(left).sum(1)
+            rows = np.delete(rows, int(leverage.argmax()), 0)
+        return True
 
     def _affine(self) -> tuple[Array, Array]:
         """(r, v) and (v,):  y = begin + a directions."""
@@ -249,19 +240,8 @@ def _mixed(point: Array, others: list[Array]) -> bool:
     """True if a point (r,) is a mixture of the others: a record that covers another has such corners beside it."""
     if not others:
         return False
-    origin, *rest = others
+    origin, *further = others
     moved = point - origin
-    along = np.stack(rest, 1) - origin[:, None] if rest else np.zeros((len(point), 1))  # (r, o)
+    along = np.stack(further, 1) - origin[:, None] if further else np.zeros((len(point), 1))  # (r, o)
     left = moved - along @ np.linalg.lstsq(along, moved, rcond=None)[0]
     return bool(np.linalg.norm(left) < APART_FROM * np.linalg.norm(moved))
-
-
-def _redundant(rows: Array) -> bool:
-    """True if rows (q, r) keep rank r without the few that matter most."""
-    for _ in range(SURPLUS + 1):
-        left, sizes, _ = np.linalg.svd(rows, full_matrices=False)
-        if sizes[-1] < FREE * sizes[0]:
-            return False
-        leverage = np.square(left).sum(1)
-        rows = np.delete(rows, int(leverage.argmax()), 0)
-    return True

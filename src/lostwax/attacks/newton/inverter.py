@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.attacks.newton.annealing import Annealed, Annealing
+from lostwax.attacks.least_squares import ROUNDED, GameSearch, Linearised, Point
+from lostwax.attacks.newton.annealing import AnnealedSearch, Annealing
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
-from lostwax.attacks.newton.factored import ROUNDED
 from lostwax.attacks.newton.misfit import AnswerCheck, OtherRecords, is_noise
-from lostwax.attacks.newton.published import Published
-from lostwax.attacks.newton.solver import STALLED, Ended, Linearised, Point, Problem
+from lostwax.attacks.newton.training_map import CAREFUL, POLISHING, Problem, Published
 from lostwax.games import Guess, Hints, Reconstructor, Records, Release
 from lostwax.learning.coordinates import Coordinates, as_records, flat
 
@@ -95,19 +94,6 @@ class Inversion(NamedTuple):
         )
 
 
-def explained_up_to(weights: int) -> float:
-    """The largest residual, as a multiple of a defence's noise on p weights, that the noise explains.
-
-    The squared norms of two draws of the noise differ by a share of about 2 / sqrt(p).
-    """
-    return math.sqrt(1 + 6 / math.sqrt(weights))
-
-
-def better(before: Inversion, one: Inversion) -> Inversion:
-    """That which explains the release, or else comes closer to it."""
-    return min(before, one, key=lambda each: (not each.explained, each.residual))
-
-
 def determined(variance: Tensor, prior_variance: Tensor, *, pictures: bool) -> bool:
     """True if the predicted error of every number (k, d) is far below that of a blind guess, in its own unit.
 
@@ -118,25 +104,40 @@ def determined(variance: Tensor, prior_variance: Tensor, *, pictures: bool) -> b
     return bool((variance <= DETERMINED * prior_variance).all())
 
 
-def as_guess(found: Sequence[Inversion], like: Records, device: torch.device) -> Guess:
-    """The answers, in the shapes and dtypes of the prior's records."""
-    m, k = len(found), len(found[0].label)
-    z = torch.stack([one.record for one in found]).view(m * k, -1)  # (m k, d + targets)
-    records = as_records(z, torch.stack([one.label for one in found]).flatten(), like).to(device)
-    x = records.x.view(m, k, *like.x.shape[1:])
-    return Guess(
-        Records(x, records.y.view(m, k, *like.y.shape[1:])),
-        confidence=torch.stack([-one.variance.mean(1) for one in found]).to(device),
-        certified=torch.tensor([[one.certified] * k for one in found], device=device),
-        undetermined=torch.stack([one.left_to_the_prior for one in found]).to(device).view(x.shape),
-    )
+class Inverting(ABC):
+    """A prepared Newton."""
+
+    like: Records  # one record, for shapes, dtypes and devices
+
+    @abstractmethod
+    def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
+        """Every model of the release, with the evidence."""
+
+    def labels(self, hints: Hints | None) -> Tensor | None:
+        """(g, k) the classes that are given."""
+        return None if hints is None or self.like.y.is_floating_point() else hints.labels
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        """Guess each model's secrets; certified where they reproduce the weights to rounding."""
+        inversions, like, device = self.invert(release, hints), self.like, release.flat().device
+        m, k = len(inversions), len(inversions[0].label)
+        z = torch.stack([inversion.record for inversion in inversions]).view(m * k, -1)  # (m k, d + targets)
+        labels = torch.stack([inversion.label for inversion in inversions]).flatten()
+        records = as_records(z, labels, like).to(device)
+        x = records.x.view(m, k, *like.x.shape[1:])
+        return Guess(
+            Records(x, records.y.view(m, k, *like.y.shape[1:])),
+            confidence=torch.stack([-inversion.variance.mean(1) for inversion in inversions]).to(device),
+            certified=torch.tensor([[inversion.certified] * k for inversion in inversions], device=device),
+            undetermined=torch.stack([one.left_to_the_prior for one in inversions]).to(device).view(x.shape),
+        )
 
 
 GAMES = 128  # inverted together
 PREDICTED = 3e-3  # of what the record changes: a linear response is not more accurate
 UNLIKELY = 0.2  # of it: with a larger residual another start is tried
 FOLLOWED = 2  # starts that a search by linear response follows, at most
-SLOW = 0.7  # of the residual: if a step with a new Jacobian by linear response leaves more, the search ends
+BY_RESPONSE = POLISHING._replace(stalled=0.7)  # its Jacobians are never exact
 FAR = 100  # times the rounding error of one model: a residual above is no rounding
 NEARBY = 0.01  # deviations of the prior: training that is smooth this far around can be polished
 
@@ -145,8 +146,6 @@ TF32 = 2.0**-11  # relative rounding of its products
 SETTLING = 6  # steps towards the likeliest record of a defended release, at most
 WEAKEST = 8  # directions that are looked at again where an answer would be certified
 SETTLED = 0.1  # of the predicted squared error: the most that the last of them may move the record
-
-Begun = tuple[Point, Linearised]
 
 
 class Posterior(NamedTuple):
@@ -164,11 +163,14 @@ class Posterior(NamedTuple):
         return bool(self.moved.square().sum() <= SETTLED * self.variance.sum())
 
 
+TrainingSearch = GameSearch[Linearised]
+
+
 @dataclass(frozen=True, eq=False)
 class Polisher:
     """The end of a search: from records nearby to the records, with evidence."""
 
-    problem: Problem
+    problem: Problem[Any]
     published: Published
     prior_mean: Tensor  # (r,) of the unknowns over known and prior records
     prior_variance: Tensor  # (r,)
@@ -182,49 +184,48 @@ class Polisher:
         around = self.problem.coordinates(a + NEARBY * self.prior_variance.sqrt()) - self.problem.coordinates(a)
         if not self.problem.exact.smooth(self.problem.coordinates(a), label, around):
             return None
-        released = self.problem.exact.in_units(released[None])  # (1, p)
-        (point,) = self.problem.points(a[None], label[None], released)
-        (found,) = self._finish([(point, self.problem.linear(a, label))], released)
-        return found
+        (released,) = self.problem.exact.in_units(released[None])  # (p,)
+        near = Point(a, label, torch.full_like(released, torch.nan))  # trained on in the end
+        return self.finish([TrainingSearch(near, self.problem.linear(a, label), released)])[0]
 
-    def polished(self, ended: Ended, released: Tensor) -> Inversion:
-        """The same from where a search ended, with what it took."""
-        (found,) = self._finish([(ended.point, ended.linear)], released)
-        return found._replace(jacobians=found.jacobians + ended.jacobians)
-
-    def _finish(self, raced: list[Begun], released: Tensor) -> list[Inversion]:
-        """Iterate from the best first step to convergence, all games (g, p) together."""
-        a, label = torch.stack([point.a for point, _ in raced]), torch.stack([point.label for point, _ in raced])
+    def finish(self, searches: list[TrainingSearch]) -> list[Inversion]:
+        """Iterate from where these searches are to convergence, all games together."""
+        a, label = (torch.stack(part) for part in zip(*(search.point[:2] for search in searches), strict=True))
+        released = torch.stack([search.released for search in searches])
         points = self.problem.points(a, label, released)
-        linears = [linear for _, linear in raced]
-        slow = STALLED if self.problem.quick.trained else SLOW  # Jacobians by response are never exact
-        ended = self.problem.descend(points, linears, released, self._rounding(points), self.jacobians, slow)
+        ended = [
+            replace(search, point=point, enough=enough, fresh=False, damping=1.0)
+            for search, point, enough in zip(searches, points, self._rounding(points).tolist(), strict=True)
+        ]
+        self.problem.descend(ended, POLISHING if self.problem.quick.trained else BY_RESPONSE, self.jacobians)
         if self.published.defended:  # the step to the likeliest record is large
-            ended = self._settled([self._afresh(game) for game in ended], released)
-        rounding = self._rounding([game.point for game in ended])
+            self._settle(ended)
+        rounding = self._rounding([search.point for search in ended])
         return [self._evidence(*each) for each in zip(ended, rounding.tolist(), released, strict=True)]
 
-    def _afresh(self, game: Ended) -> Ended:
-        """The same game, linearised at its current point."""
-        return game._replace(linear=self.problem.linear(game.point.a, game.point.label))
-
-    def _settled(self, ended: list[Ended], released: Tensor) -> list[Ended]:
+    def _settle(self, searches: list[TrainingSearch]) -> None:
         """Move games that nearly explain their release to the likeliest record, given noise and prior.
 
         Steps are repeated until one moves the record by less than a share of the predicted error.
         """
-        games, rounding = list(ended), self._rounding([game.point for game in ended]).tolist()
-        moving = [g for g, game in enumerate(games) if game.point.distance <= CERTAIN * rounding[g]]
+        for search in searches:
+            search.linear = self.problem.linear(search.point.a, search.point.label)
+        rounding = self._rounding([search.point for search in searches]).tolist()
+        pairs = zip(searches, rounding, strict=True)
+        moving = [(search, noise) for search, noise in pairs if search.point.distance <= CERTAIN * noise]
         for _ in range(SETTLING):
-            likeliest = {g: self._likeliest_record(games[g], rounding[g]) for g in moving}
-            moving = [g for g in moving if not likeliest[g].settled]
-            if not moving:
+            likeliest = [self._likeliest_record(search.point, search.linear, noise) for search, noise in moving]
+            unsettled = [each for each in zip(moving, likeliest, strict=True) if not each[1].settled]
+            if not unsettled:
                 break
-            a = torch.stack([likeliest[g].a for g in moving])
-            points = self.problem.points(a, torch.stack([games[g].point.label for g in moving]), released[moving])
-            for g, point in zip(moving, points, strict=True):
-                games[g] = self._afresh(games[g]._replace(point=point))
-        return games
+            moving = [pair for pair, _ in unsettled]
+            points = self.problem.points(
+                torch.stack([posterior.a for _, posterior in unsettled]),
+                torch.stack([search.point.label for search, _ in moving]),
+                torch.stack([search.released for search, _ in moving]),
+            )
+            for (search, _), point in zip(moving, points, strict=True):
+                search.point, search.linear = point, self.problem.linear(point.a, point.label)
 
     def _rounding(self, points: list[Point]) -> Tensor:
         """(g,) of each point's model; that of the first stands for all where residuals are far above it."""
@@ -235,15 +236,14 @@ class Polisher:
             return first.expand(len(points))
         return torch.cat([first, self.published.rounding(exact, z[1:], label[1:])]) if len(points) > 1 else first
 
-    def _likeliest_record(self, game: Ended, rounding: float) -> Posterior:
+    def _likeliest_record(self, point: Point, linear: Linearised, rounding: float) -> Posterior:
         """The likeliest record under the prior, if the rest of the residual is noise of one size on all weights.
 
         In deviations of the prior the unknowns have precision  I + J^T J / noise,  and J = U S V^T. Undetermined
         directions move to the prior mean; determined ones by no more than the noise.
         """
-        point, deviation = game.point, self.prior_variance.sqrt()
-        noise = noise_of(point, rounding)
-        directions, turned, slope = self._turned(game.linear, deviation, point.residual)
+        deviation, noise = self.prior_variance.sqrt(), noise_of(point, rounding)
+        directions, turned, slope = _turned(linear, deviation, point.residual)
         precision = 1 + directions.square() / noise  # (r,) along the rows of turned
         spread = (turned.square() / precision.unsqueeze(1)).sum(0) * self.prior_variance  # (r,)
         step = turned.mT @ ((turned @ ((self.prior_mean - point.a) / deviation) - slope / noise) / precision)
@@ -251,59 +251,44 @@ class Polisher:
         weakest = turned[directions.square() > noise][-WEAKEST:]
         return Posterior(a, spread, directions, a - point.a, deviation * weakest)
 
-    @staticmethod
-    def _turned(linear: Linearised, deviation: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """S (r,), 0 for what is lost in rounding, V^T (r, r) and S U^T residual, in deviations of the prior.
-
-        With many unknowns from J^T J, in which directions below about 1e-6 of the largest are lost: they count as not
-        seen, which can take a certificate and never gives one.
-        """
-        eps = torch.finfo(deviation.dtype).eps * max(ROUNDED, len(deviation))
-        if len(deviation) > MANY:
-            squares, columns = torch.linalg.eigh(deviation[:, None] * linear.normal * deviation)
-            directions = torch.where(squares > eps * squares[-1], squares, 0.0).sqrt()
-            slope = columns.mT @ (linear.jacobian.double().mT @ residual * deviation)
-            return directions.flip(0), columns.mT.flip(0), torch.where(directions > 0, slope, 0.0).flip(0)
-        wide, small = torch.linalg.qr(linear.jacobian.double() * deviation)  # (p, r), (r, r)
-        left, directions, turned = torch.linalg.svd(small)  # (r, r), (r,), (r, r)
-        directions = torch.where(directions > eps * directions[0], directions, 0.0)
-        return directions, turned, directions * (left.mT @ (wide.mT @ residual))
-
-    def _evidence(self, game: Ended, rounding: float, released: Tensor | None = None) -> Inversion:
+    def _evidence(self, search: TrainingSearch, rounding: float, released: Tensor | None = None) -> Inversion:
         """The likeliest record and its predicted error; not certified if the last step still moved it far.
 
         Compared with other records if the release (p,) is given.
         """
-        likeliest = self._likeliest_record(game, rounding)
-        found = self._inversion(game.point, likeliest, rounding, game.jacobians)
-        if found.certified and self.published.defended:
-            found = found._replace(is_noise=self._is_noise(game))
-        if found.certified and self.problem.quick.trained:
-            expected = game.linear.jacobian.double() @ likeliest.weakest.mT  # (p, w)
-            if not (
-                self._accurate(likeliest.directions) and self.problem.moves(game.point, likeliest.weakest, expected)
-            ):
-                game = game._replace(linear=self.problem.exact_linear(game.point.a, game.point.label))
-                found = self._inversion(game.point, self._likeliest_record(game, rounding), rounding, game.jacobians)
-        return self._compared(found, game.point, released) if found.certified and released is not None else found
+        point, jacobian = search.point, search.linear.jacobian
+        likeliest = self._likeliest_record(point, search.linear, rounding)
+        inversion = self._inversion(point, likeliest, rounding, search.jacobians)
+        if inversion.certified and self.published.defended:
+            inversion = inversion._replace(is_noise=self._is_noise(point, jacobian))
+        if inversion.certified and self.problem.quick.trained:
+            expected = jacobian.double() @ likeliest.weakest.mT  # (p, w)
+            if not (self._accurate(likeliest.directions) and self.problem.moves(point, likeliest.weakest, expected)):
+                exact = Linearised.of(self.problem.exact_tangents(point.a, point.label))
+                likeliest = self._likeliest_record(point, exact, rounding)
+                inversion = self._inversion(point, likeliest, rounding, search.jacobians)
+        if released is None or not inversion.certified:
+            return inversion
+        return self._compared(inversion, point, released)
 
-    def _compared(self, found: Inversion, point: Point, released: Tensor) -> Inversion:
+    def _compared(self, inversion: Inversion, point: Point, released: Tensor) -> Inversion:
         """The same beside other records: not certified if it has no effect, or if another explains the release."""
         prior = self.prior_mean, self.prior_variance, self.left_out
         beside = AnswerCheck(self.problem, self.others, *prior, point, released)
-        if not self.published.defended and not beside.effect() > 2 * CERTAIN * found.rounding:
-            return found._replace(has_effect=False)
-        doubles = beside.doubles(self.jacobians, found.rounding)
-        explaining = [one for one in doubles if one.distance <= found.explained_up_to * found.rounding]
-        return found._replace(double=self.problem.coordinates(explaining[0].a)) if explaining else found
+        if not self.published.defended and not beside.effect() > 2 * CERTAIN * inversion.rounding:
+            return inversion._replace(has_effect=False)
+        for double in beside.doubles(self.jacobians, inversion.rounding):
+            if double.distance <= inversion.explained_up_to * inversion.rounding:
+                return inversion._replace(double=self.problem.coordinates(double.a))
+        return inversion
 
-    def _is_noise(self, game: Ended) -> bool:
+    def _is_noise(self, point: Point, jacobian: Tensor) -> bool:
         """True if what the answer leaves unexplained does not point to other records."""
-        coordinates, label = self.problem.coordinates, game.point.label
-        here, exact = coordinates(game.point.a), self.problem.exact.computed_in(torch.float64)
+        coordinates, label = self.problem.coordinates, point.label
+        here, exact = coordinates(point.a), self.problem.exact.computed_in(torch.float64)
         z = torch.cat([here[None], coordinates(coordinates.of_records(self.others.near(here, label)))])
         models, noise = self.published.simulated(exact, z, label.expand(len(z), -1))
-        return is_noise(game.point.residual, game.linear.jacobian, models[1:] - models[0], noise)
+        return is_noise(point.residual, jacobian, models[1:] - models[0], noise)
 
     def _accurate(self, directions: Tensor) -> bool:
         """True if no singular value (r,) of the Jacobian is as small as its own rounding makes them.
@@ -327,19 +312,41 @@ class Polisher:
             )
         )
         size, pictures = coordinates(self.prior_mean).view(k, -1)[:, :d], self.problem.exact.known.x.ndim > 2
-        return Inversion(
-            record=coordinates(likeliest.a),
-            label=point.label,
-            residual=point.distance,
-            rounding=rounding,
-            variance=variance,
-            prior_variance=prior,
-            directions=likeliest.directions,
-            determined=determined(variance + moved, prior + (CONSTANT * size).square(), pictures=pictures)
-            and (likeliest.settled or not self.published.defended),
-            jacobians=jacobians,
-            explained_up_to=explained_up_to(len(point.residual)) if self.published.defended else CERTAIN,
+        sure = determined(variance + moved, prior + (CONSTANT * size).square(), pictures=pictures)
+        inversion = Inversion(
+            coordinates(likeliest.a),
+            point.label,
+            point.distance,
+            rounding,
+            variance,
+            prior,
+            likeliest.directions,
+            sure,
+            jacobians,
         )
+        if not self.published.defended:
+            return inversion
+        # the squared norms of two draws of a defence's noise differ by a share of about 2 / sqrt(p)
+        most = math.sqrt(1 + 6 / math.sqrt(len(point.residual)))
+        return inversion._replace(determined=sure and likeliest.settled, explained_up_to=most)
+
+
+def _turned(linear: Linearised, deviation: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """S (r,), 0 for what is lost in rounding, V^T (r, r) and S U^T residual, in deviations of the prior.
+
+    With many unknowns from J^T J, in which directions below about 1e-6 of the largest are lost: they count as not
+    seen, which can take a certificate and never gives one.
+    """
+    eps = torch.finfo(deviation.dtype).eps * max(ROUNDED, len(deviation))
+    if len(deviation) > MANY:
+        squares, columns = torch.linalg.eigh(deviation[:, None] * linear.normal * deviation)
+        directions = torch.where(squares > eps * squares[-1], squares, 0.0).sqrt()
+        slope = columns.mT @ (linear.jacobian.double().mT @ residual * deviation)
+        return directions.flip(0), columns.mT.flip(0), torch.where(directions > 0, slope, 0.0).flip(0)
+    wide, small = torch.linalg.qr(linear.jacobian.double() * deviation)  # (p, r), (r, r)
+    left, directions, turned = torch.linalg.svd(small)  # (r, r), (r,), (r, r)
+    directions = torch.where(directions > eps * directions[0], directions, 0.0)
+    return directions, turned, directions * (left.mT @ (wide.mT @ residual))
 
 
 def noise_of(point: Point, rounding: float) -> float:
@@ -349,8 +356,8 @@ def noise_of(point: Point, rounding: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Inverter(Polisher):
-    """A prepared Newton."""
+class Inverter(Polisher, Inverting):
+    """A prepared Newton, with known records."""
 
     bank: Bank
     by_training: bool  # train models at the end of a search by linear response
@@ -359,70 +366,59 @@ class Inverter(Polisher):
     annealing: Annealing | None = None  # the search by a response of every weight
     at_means: dict[Classes, Linearised] = field(default_factory=dict)  # training linearised at class means, on demand
 
-    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Guess each model's secrets; certified where they reproduce the weights to rounding."""
-        return as_guess(self.invert(release, hints), self.like, release.flat().device)
-
     def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
         """Every model of the release, with the evidence."""
         released = self.problem.exact.in_units(release.flat().double().to(self.like.x.device))  # (g, p)
-        likeliest = self._likeliest(released, hints)
-        found = self._from(released, [[entry for likely in mine for entry in likely.entries] for mine in likeliest])
+        likeliest = self.bank.likeliest(released, self.labels(hints), self.problem.quick, self.problem.coordinates)
+        starts = [[entry for likely in mine for entry in likely.entries] for mine in likeliest]
+        inversions = self._from(released, starts)
         finite = released.isfinite().all(1).tolist()  # models that did not diverge
-        lost = [g for g, one in enumerate(found) if finite[g] and not one.explained]
+        lost = [g for g, inversion in enumerate(inversions) if finite[g] and not inversion.explained]
         if self.guess is not None and lost:
-            rest = Release({name: value[lost] for name, value in release.params.items()})
-            given = None if hints is None else hints[torch.tensor(lost)]
-            starts = self._guessed(self.guess(rest, given).records.to(self.like.x.device))
-            rescued = self._from(released[[lost[turn] for turn in starts]], [[start] for start in starts.values()])
-            for turn, one in zip(starts, rescued, strict=True):
-                found[lost[turn]] = better(found[lost[turn]], one)
+            their_hints = None if hints is None else hints[torch.tensor(lost)]
+            answer = self.guess(Release({name: value[lost] for name, value in release.params.items()}), their_hints)
+            guesses = {lost[turn]: [start] for turn, start in self._guessed(answer.records).items()}
+            rescued = self._from(released[list(guesses)], list(guesses.values()))
+            for g, inversion in zip(guesses, rescued, strict=True):
+                inversions[g] = min(inversions[g], inversion, key=_rank)
         return [
-            one.or_start(mine[0], self.problem.coordinates, weights)
-            for one, mine, weights in zip(found, likeliest, released, strict=True)
+            inversion.or_start(mine[0], self.problem.coordinates, weights)
+            for inversion, mine, weights in zip(inversions, likeliest, released, strict=True)
         ]
 
     def _from(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
         """From these starts of each game, some games at a time."""
         parts = [slice(first, first + GAMES) for first in range(0, len(released), GAMES)]
-        return [one for part in parts for one in self._inverted(released[part], starts[part])]
+        return [inversion for part in parts for inversion in self._inverted(released[part], starts[part])]
 
     def _inverted(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
         """Each game's starts in turn, the most promising first, until one explains the release."""
-        spent = [0] * len(released)  # Jacobians, before the end that trains models
         if self.annealing is not None:
             annealed = self.annealing(released, starts)
             if not self.by_training:
-                sizes = released.norm(dim=1).tolist()
-                return [self._by_response(*each) for each in zip(annealed, sizes, strict=True)]
-            raced = [[(one.point, one.linear)] for one in annealed]
-            spent = [one.jacobians for one in annealed]
+                return [self._by_response(search) for search in annealed]
+            raced: list[list[TrainingSearch]] = [[search] for search in annealed]
         else:
             raced = self._race(released, starts)
             if not self.problem.quick.trained:
                 predicted = self._predicted(raced, released)
-                if not self.by_training:
-                    return self._unpolished(predicted, released)
-                raced = [[one] for one in predicted]
-        best: list[Inversion | None] = [None] * len(released)
-        for turn in range(max(map(len, raced))):
-            again = [g for g, one in enumerate(best) if (one is None or not one.explained) and turn < len(raced[g])]
+                if not self.by_training:  # the response's error takes the place of rounding
+                    errors = (PREDICTED * released.norm(dim=1)).tolist()
+                    evidence = [self._evidence(*each) for each in zip(predicted, errors, strict=True)]
+                    return [inversion._replace(determined=False) for inversion in evidence]  # no model was trained
+                raced = [[search] for search in predicted]
+        best = self.finish([mine[0] for mine in raced])
+        for turn in range(1, max(map(len, raced))):
+            again = [g for g, mine in enumerate(raced) if not best[g].explained and turn < len(mine)]
             if not again:
                 break
-            found = self._finish([raced[g][turn] for g in again], released[again])
-            for g, one in zip(again, found, strict=True):
-                before = best[g]
-                best[g] = one if before is None else better(before, one)
-        found = [one for one in best if one is not None]
-        return [one._replace(jacobians=one.jacobians + more) for one, more in zip(found, spent, strict=True)]
-
-    def _likeliest(self, released: Tensor, hints: Hints | None) -> list[list[Likely]]:
-        """For each game, classes and records of the bank to start from."""
-        labels = None if hints is None or self.like.y.is_floating_point() else hints.labels
-        return self.bank.likeliest(released, labels, self.problem.quick, self.problem.coordinates)
+            for g, inversion in zip(again, self.finish([raced[g][turn] for g in again]), strict=True):
+                best[g] = min(best[g], inversion, key=_rank)
+        return best
 
     def _guessed(self, answer: Records) -> dict[int, Entry]:
         """The other attack's guesses (g, k, ...) as starts, except for classes that are not in the bank."""
+        answer = answer.to(self.like.x.device)
         g, k = answer.x.shape[:2]
         label = answer.x.new_zeros(g, k, dtype=torch.long) if self.like.y.is_floating_point() else answer.y
         begun = [game for game, classes in enumerate(label.tolist()) if tuple(classes) in self.bank.classes]
@@ -433,55 +429,48 @@ class Inverter(Polisher):
         weights = self.problem.quick(self.problem.coordinates(a), label)
         return {game: Entry(*each) for game, *each in zip(begun, a, label, weights, strict=True)}
 
-    def _race(self, released: Tensor, starts: list[list[Entry]]) -> list[list[Begun]]:
+    def _race(self, released: Tensor, starts: list[list[Entry]]) -> list[list[TrainingSearch]]:
         """One step from every start; those closest to the release first."""
-        entries = [(g, entry) for g, mine in enumerate(starts) for entry in mine]
-        points = [Point(entry.a, entry.label, entry.weights.double() - released[g]) for g, entry in entries]
-        linears = [self.at_mean(entry.classes) for _, entry in entries]
-        games = [g for g, _ in entries]
-        moved = self.problem.first_steps(points, linears, released[games])
-        raced: list[list[Begun]] = [[] for _ in released]
-        for g, point, linear in sorted(zip(games, moved, linears, strict=True), key=lambda each: each[1].distance):
-            raced[g].append((point, linear))
-        return raced
+        raced = [
+            [TrainingSearch(entry.point(weights), self.at_mean(entry.classes), weights) for entry in mine]
+            for mine, weights in zip(starts, released, strict=True)
+        ]
+        by_quick = replace(self.problem, exact=self.problem.quick)
+        by_quick.step([search for mine in raced for search in mine], CAREFUL)
+        return [sorted(mine, key=lambda search: search.point.distance) for mine in raced]
 
-    def _predicted(self, raced: list[list[Begun]], released: Tensor) -> list[Begun]:
+    def _predicted(self, raced: list[list[TrainingSearch]], released: Tensor) -> list[TrainingSearch]:
         """Where the search by linear response ends, from each game's starts in turn until one predicts the release."""
-        problem, enough = replace(self.problem, exact=self.problem.quick), PREDICTED * released.norm(dim=1)  # (g,)
-        best: list[Begun | None] = [None] * len(released)
+        problem, sizes = replace(self.problem, exact=self.problem.quick), released.norm(dim=1).tolist()  # (g,)
+        best: dict[int, TrainingSearch] = {}
         for turn in range(FOLLOWED):
             again = [
                 g
-                for g, one in enumerate(best)
-                if turn < len(raced[g]) and (one is None or one[0].distance > UNLIKELY * released[g].norm())
+                for g, mine in enumerate(raced)
+                if turn < len(mine) and (g not in best or best[g].point.distance > UNLIKELY * sizes[g])
             ]
-            if not again:
-                break
-            points, linears = zip(*(raced[g][turn] for g in again), strict=True)
-            ended = problem.descend(points, linears, released[again], enough[again], self.jacobians, SLOW)
-            for g, (point, linear, _) in zip(again, ended, strict=True):
-                before = best[g]
-                best[g] = (point, linear) if before is None or point.distance < before[0].distance else before
-        return [one for one in best if one is not None]
+            searches = [replace(raced[g][turn], enough=PREDICTED * sizes[g]) for g in again]
+            if searches:
+                problem.descend(searches, BY_RESPONSE, self.jacobians)
+            for g, search in zip(again, searches, strict=True):
+                if g not in best or search.point.distance < best[g].point.distance:
+                    best[g] = search
+        return [replace(best[g], jacobians=0) for g in range(len(raced))]
 
-    def _unpolished(self, predicted: list[Begun], released: Tensor) -> list[Inversion]:
-        """The likeliest records by linear response alone, whose own error takes the place of rounding."""
-        error = PREDICTED * released.norm(dim=1)  # (g,)
-        found = [self._evidence(Ended(*begun, 0), float(one)) for begun, one in zip(predicted, error, strict=True)]
-        return [one._replace(determined=False) for one in found]  # no model was trained on it
-
-    def _by_response(self, found: Annealed, size: float) -> Inversion:
+    def _by_response(self, search: AnnealedSearch) -> Inversion:
         """The answer of an annealed search, with its predicted error; no model was trained on it.
 
-        The response's error grows with the square of `size`, what the record changed; a share of it that says nothing
-        about the record explains no release.
+        The response's error grows with the square of what the record changed; a share of it that says nothing about
+        the record explains no release.
         """
-        a, none, accurate = found.point.a, found.linear.jacobian[:0], PREDICTED * size
-        variance = found.variance if found.explained else self.prior_variance
-        posterior = Posterior(a, variance, found.directions, torch.zeros_like(a), none)
-        one = self._inversion(found.point, posterior, found.error, found.jacobians)
-        share = accurate / found.error if found.error > accurate else 1.0
-        return one._replace(determined=False, is_noise=found.explained, explained_up_to=CERTAIN * share)
+        a, accurate = search.point.a, PREDICTED * search.size
+        variance, directions = search.posterior()
+        likeliest = Posterior(
+            a, variance if search.explained else self.prior_variance, directions, torch.zeros_like(a), a[None][:0]
+        )
+        inversion = self._inversion(search.point, likeliest, search.error, search.jacobians)
+        share = accurate / search.error if search.error > accurate else 1.0
+        return inversion._replace(determined=False, is_noise=search.explained, explained_up_to=CERTAIN * share)
 
     def at_mean(self, classes: Classes) -> Linearised:
         """Training, linearised at the means of these classes; kept for later games."""
@@ -489,3 +478,8 @@ class Inverter(Polisher):
             row = self.bank.classes.index(classes)
             self.at_means[classes] = self.problem.linear(self.bank.a[row], self.bank.label[row])
         return self.at_means[classes]
+
+
+def _rank(inversion: Inversion) -> tuple[bool, float]:
+    """First what explains the release, then what comes closer to it."""
+    return not inversion.explained, inversion.residual

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.attacks.newton.solver import Point, Problem
+from lostwax.attacks.least_squares import GameSearch, Point
+from lostwax.attacks.newton.training_map import POLISHING, Problem
 from lostwax.games import Records, Release
 from lostwax.learning.coordinates import flat
 from lostwax.seeds import generator
@@ -42,14 +43,14 @@ class OtherRecords(NamedTuple):
         y = available.y
         label = torch.zeros(len(y), dtype=torch.long, device=y.device) if y.is_floating_point() else y
         order = torch.from_numpy(generator(seed, "adversary", "others").permutation(len(y))).to(y.device)
-        rows = torch.cat([order[label[order] == one][:MODELS] for one in torch.unique(label)])
+        rows = torch.cat([order[label[order] == each][:MODELS] for each in torch.unique(label)])
         return cls(flat(available[rows]), label[rows])
 
     def near(self, z: Tensor, label: Tensor) -> Tensor:
         """(MODELS, k u) records part of the way from an answer's (k u,) to others of its classes (k,)."""
         share = torch.linspace(CLOSEST, FARTHEST, MODELS, dtype=z.dtype, device=z.device).unsqueeze(1)
         number = torch.arange(MODELS, device=z.device)
-        pools = [self.z[self.label == one] for one in label]
+        pools = [self.z[self.label == y] for y in label]
         towards = [pool[(number + place) % len(pool)] for place, pool in enumerate(pools)]  # two of a class differ
         return z + share * (torch.cat(towards, 1) - z)
 
@@ -105,7 +106,7 @@ class AnswerCheck:
     less time than a training, so they tell which records are worth one.
     """
 
-    problem: Problem
+    problem: Problem[Any]
     others: OtherRecords
     prior_mean: Tensor  # (r,) of the unknowns
     prior_variance: Tensor  # (r,)
@@ -116,8 +117,8 @@ class AnswerCheck:
     def effect(self) -> float:
         """How far the answer moves the weights, by its gradients and by how far other records move them by theirs."""
         weights = self.problem.exact.in_units(Release(self._models[-1]).flat())
-        pushed = (self._slopes(self._near) - self._own).norm(dim=1)  # (COMPARED,)
-        return float(self._own.norm() * ((weights[1:] - weights[0]).norm(dim=1) / pushed).median())
+        pushed = self._differences(self._near)  # (COMPARED,)
+        return float(self._slope.norm() * ((weights[1:] - weights[0]).norm(dim=1) / pushed).median())
 
     def doubles(self, jacobians: int, enough: float) -> list[Point]:
         """Other records, trained on, that may explain the release as well.
@@ -129,19 +130,19 @@ class AnswerCheck:
         shape = tuple(exact.known.x.shape[1:])
         images = mirrored(coordinates(a), coordinates(self.prior_mean), exact.secrets, shape)
         alike = self._different(coordinates.of_records(images))
-        alike = alike[self._differences(alike) <= SAME * self._own.norm()][:DOUBLES]
+        alike = alike[self._differences(alike) <= SAME * self._slope.norm()][:DOUBLES]
         lines, which = varied(a, self.prior_mean, self.prior_variance.sqrt())
         lines = coordinates.clamped(lines)  # (columns, places, r)
         values = lines[torch.arange(len(which)), :, which]
         far = self._differences(lines.flatten(0, 1)).view_as(values)
         back = torch.where(returning(far, values, a[which]), far, torch.inf).flatten()
         starts = lines.flatten(0, 1)[back.argsort()[: min(DOUBLES, int(back.isfinite().sum()))]]
-        found = self._trained(alike)
-        if begun := self._trained(starts):
-            released, limit = self.released.expand(len(begun), -1), torch.full((len(begun),), enough)
-            ended = self.problem.descend(begun, self.problem.linears(begun), released, limit, jacobians)
-            found += [game.point for game in ended]
-        return [one for one in found if len(self._different(one.a[None]))]
+        points = self._points(starts)
+        linears = self.problem.linears(points)
+        searches = [GameSearch(*each, self.released, enough) for each in zip(points, linears, strict=True)]
+        self.problem.descend(searches, POLISHING, jacobians)
+        doubles = self._points(alike) + [search.point for search in searches]
+        return [double for double in doubles if len(self._different(double.a[None]))]
 
     @cached_property
     def _near(self) -> Tensor:
@@ -156,17 +157,17 @@ class AnswerCheck:
         training, a = self.problem.exact.computed_in(torch.float64), torch.cat([self.point.a[None], self._near])
         cohort = training.cohort(self.problem.coordinates(a), self.point.label.expand(len(a), -1))
         last = training.trainer.batches.steps(cohort.records) - 1
-        kept = {round(last * place / (MOMENTS - 1)) for place in range(MOMENTS)}
+        moments = {round(last * place / (MOMENTS - 1)) for place in range(MOMENTS)}
         steps = training.trainer.transcript(training.net, cohort, seed=0)
-        return [dict(step.params) for step in steps if step.number in kept]
+        return [dict(step.params) for step in steps if step.number in moments]
 
     @cached_property
-    def _own(self) -> Tensor:
+    def _slope(self) -> Tensor:
         return self._slopes(self.point.a[None])[0]
 
     def _slopes(self, a: Tensor) -> Tensor:
         """(m, moments p) gradients of the records with these unknowns (m, r), while the answer is trained on."""
-        training, found = self.problem.exact.computed_in(torch.float64), []
+        training, parts = self.problem.exact.computed_in(torch.float64), []
         net = Architecture.of(training.net, a.device, torch.float64)
         for part in torch.split(a, TOGETHER):
             own = training.cohort(self.problem.coordinates(part), self.point.label.expand(len(part), -1)).own
@@ -174,17 +175,16 @@ class AnswerCheck:
             for params in self._models:
                 models = {name: value[:1].to(a).expand(len(part), *value.shape[1:]) for name, value in params.items()}
                 slopes += gradient(net, training.trainer.loss, models, Batch((), ((own.inputs, own.y),))).values()
-            found.append(torch.cat([slope.flatten(1) for slope in slopes], 1))
-        return torch.cat(found)
+            parts.append(torch.cat([slope.flatten(1) for slope in slopes], 1))
+        return torch.cat(parts)
 
     def _differences(self, a: Tensor) -> Tensor:
         """(m,) how much the gradients of records differ from those of the answer."""
-        return (self._slopes(a) - self._own).norm(dim=1) if len(a) else a.new_zeros(0)
+        return (self._slopes(a) - self._slope).norm(dim=1) if len(a) else a.new_zeros(0)
 
-    def _trained(self, a: Tensor) -> list[Point]:
-        """Records (s, r) of the answer's classes."""
-        released = self.released.expand(len(a), -1)
-        return self.problem.points(a, self.point.label.expand(len(a), -1), released) if len(a) else []
+    def _points(self, a: Tensor) -> list[Point]:
+        """Records (s, r) of the answer's classes, trained on."""
+        return self.problem.points(a, self.point.label.expand(len(a), -1), self.released) if len(a) else []
 
     def _different(self, a: Tensor) -> Tensor:
         """Those of the records (s, r) that differ from the answer by more than a certificate leaves, in some number."""
@@ -204,26 +204,26 @@ def mirrored(z: Tensor, mean: Tensor, secrets: int, shape: tuple[int, ...]) -> T
     """
     records = z.view(secrets, -1)[:, : math.prod(shape)].reshape(secrets, *shape)
     axes = [axis for axis, size in enumerate(shape, 1) if size > 1]
-    whole = [-z, 2 * mean - z]
+    images = [-z, 2 * mean - z]
     for turned in (turn for axis in axes for turn in (records.roll(1, axis), records.flip(axis))):
         labelled = z.clone().view(secrets, -1)
         labelled[:, : math.prod(shape)] = turned.flatten(1)
-        whole.append(labelled.flatten())
+        images.append(labelled.flatten())
     some = _some(len(z), z)
     negated, exchanged = z.repeat(len(some), 1), z.repeat(len(some), 1)
     each, beside = torch.arange(len(some), device=z.device), (some + 1) % len(z)
     negated[each, some] = -z[some]
     exchanged[each, some], exchanged[each, beside] = z[beside], z[some]
-    return torch.cat([torch.stack(whole), negated, exchanged])
+    return torch.cat([torch.stack(images), negated, exchanged])
 
 
 def varied(a: Tensor, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
     """(columns, PLACES, r) an answer with one of its unknowns (r,) at other values, from small to large; and which."""
     some = _some(len(a), a)
     along = torch.linspace(-RANGE, RANGE, PLACES).to(a)
-    found = a.repeat(len(some), PLACES, 1)
-    found[torch.arange(len(some), device=a.device), :, some] = mean[some, None] + deviation[some, None] * along
-    return found, some
+    lines = a.repeat(len(some), PLACES, 1)
+    lines[torch.arange(len(some), device=a.device), :, some] = mean[some, None] + deviation[some, None] * along
+    return lines, some
 
 
 def returning(differences: Tensor, values: Tensor, here: Tensor) -> Tensor:

@@ -2,29 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lostwax.attacks.newton.factored import Factored
+from lostwax.attacks.least_squares import Factored, GameSearch, Linearised, Point, Rule
 from lostwax.attacks.newton.inverter import MANY, WEAKEST, Inversion, Polisher, Posterior, noise_of
 from lostwax.attacks.newton.misfit import OtherRecords
-from lostwax.attacks.newton.published import Published
-from lostwax.attacks.newton.record_span import RecordSpan
-from lostwax.attacks.newton.solver import GOOD, NEARLY, Ended, Point, Problem, free_step
-from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.attacks.newton.training_map import GOOD, NEARLY, Problem, Published, TrainingMap
 from lostwax.games import Records, Release
-from lostwax.inits import trainable
+from lostwax.inits import FromNet, trainable
 from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.decoders import Span
 from lostwax.progress import progress
 
-DAMPINGS = (0.04, 0.2, 1.0, 5.0, 25.0, 125.0)  # times the last damping, all tried at once
-FIRST_DAMPING, MOST_DAMPING, LEAST_DAMPING = 1e-2, 1e4, 1e-15  # of the mean curvature
-STALLED = 0.999  # of the objective
+PLAIN_NAMES = {"weight", "bias"}  # of a layer whose weights are not computed from others
+RANK_NOISE = 100  # times the rounding of the weights: smaller singular values are none
+
+
+class RecordSpan(NamedTuple):
+    """The affine space of r - 1 dimensions that k records span: [x, 1] = [a, constant] rows."""
+
+    layer: str  # prefix of the parameters
+    rows: Tensor  # (r, d + 1) orthonormal; all but the last end with 0
+    complete: bool  # r = k, or r = d + 1, which is all of it: no record may have been lost in rounding
+    noise: float  # error of a number of a record in the space, for each unit of the length of [x, 1]
+
+    @property
+    def constant(self) -> float:
+        """What the last row is multiplied with."""
+        return 1 / float(self.rows[-1, -1])
+
+    @property
+    def points(self) -> Coordinates:
+        """a -> x."""
+        origin, directions = self.constant * self.rows[-1, :-1], self.rows[:-1, :-1]
+        anywhere = torch.full_like(directions[:, 0], torch.inf)
+        return Coordinates(origin, directions, -anywhere, anywhere)
+
+    def reduced_map(self, weights: TrainingMap) -> TrainingMap:
+        """The same training on inputs [a, constant]: by the rows' orthonormality, with the same steps.
+
+        The first layer then has r inputs instead of d, whatever d is.
+        """
+        start = {name: value[0].double() for name, value in weights.trainer.init(weights.net, [0], seed=0).items()}
+        net = deepcopy(weights.net).double().to(self.rows.device)
+        ours = _extended(start, self.layer).to(self.rows) @ self.rows.mT  # (h, r)
+        layer = nn.Linear(ours.shape[1], ours.shape[0], bias=False, dtype=ours.dtype, device=ours.device)
+        if self.layer:
+            place, _, name = self.layer.removesuffix(".").rpartition(".")
+            setattr(net.get_submodule(place), name, layer)
+        else:
+            net = layer
+        with torch.no_grad():
+            for name, value in trainable(net).items():
+                value.copy_(ours if name == f"{self.layer}weight" else start[name])
+        known = Records(weights.known.x.new_zeros(0, len(self.rows)), weights.known.y)
+        trainer, units = replace(weights.trainer, init=FromNet()), weights.units
+        if units is not None:  # a defence's noise has the same size along the rows
+            sizes = {name: value.numel() for name, value in trainable(weights.net).items()}
+            parts = dict(zip(sizes, torch.split(units, list(sizes.values())), strict=True))
+            parts[f"{self.layer}weight"] = parts[f"{self.layer}weight"][:1].expand(ours.numel())
+            units = torch.cat([part for name, part in parts.items() if name != f"{self.layer}bias"])
+        return replace(weights, net=net, trainer=trainer, known=known, units=units)
+
+    def reduced(self, release: Release) -> Tensor:
+        """(1, p') the release of one model, as `reduced_map` gives it: what it has outside is left out."""
+        params = {name: value[0].double() for name, value in release.params.items()}
+        ours = _extended(params, self.layer).to(self.rows) @ self.rows.mT
+        names = [name for name in params if name != f"{self.layer}bias"]
+        return torch.cat([(ours if name == f"{self.layer}weight" else params[name]).flatten() for name in names])[None]
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """(n, r) those of the reduced map that are nearest to records (n, ...)."""
+        a = self.points.of_records(x.double().flatten(1))
+        return torch.cat([a, torch.full_like(a[:, :1], self.constant)], 1)
+
+
+def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
+    """The space that the k records of a release span; None if it is not seen.
+
+    A linear layer that reads the records moves by outer products, whatever the rest of the net and the steps are:
+
+        [W_T - c W_0,  b_T - c b_0]  =  sum_i a_i [x_i, 1]^T,      c: what weight decay leaves of the start,
+
+    so that the rows span [x_i, 1], if there are at least as many neurons as records; in a linear softmax head, more
+    classes than records, for its residuals sum to 0 over the classes. n records of d numbers then have n (n - 1)
+    unknowns instead of n d. A record that moved the layer by less than rounding is not seen. Of a defended
+    release the space is known only roughly; it is used if all records move the layer by more than the noise does.
+    """
+    name = first_layer(weights.net, weights.numbers)
+    if name is None or not weights.trainer.linear_update:
+        return None
+    k, start = weights.secrets, weights.trainer.init(weights.net, [0], seed=0)
+    released = _extended({key: value[0] for key, value in release.params.items()}, name)  # (h, d + 1)
+    begun = _extended({key: value[0].to(released) for key, value in start.items()}, name)
+    # c, by training on records of zeros, which do not move the weights of the layer
+    zeros = torch.zeros(1, weights.unknowns, device=begun.device)
+    labels = torch.zeros(1, k, dtype=torch.long, device=begun.device)
+    left = weights.trainer(weights.net, weights.cohort(zeros, labels), seed=0).params[f"{name}weight"][0].double()
+    decay = float((left * begun[:, :-1]).sum() / begun[:, :-1].square().sum().clamp_min(1e-300))
+    moved = released - decay * begun
+    if not moved.isfinite().all():  # training diverged
+        return None
+    _, sizes, rows = torch.linalg.svd(moved, full_matrices=False)
+    steps = weights.trainer.batches.steps(k)
+    rounding = torch.finfo(next(iter(release.params.values())).dtype).eps * steps**0.5 * float(released.norm())
+    rank, unit = int((sizes > RANK_NOISE * rounding).sum()), rounding / released.numel() ** 0.5  # of one weight
+    if weights.units is not None:
+        tensors = {key: value.numel() for key, value in trainable(weights.net).items()}
+        before = sum(list(tensors.values())[: list(tensors).index(f"{name}weight")])
+        unit = float(weights.units[before])  # of a weight of the layer
+        noise = unit * sum(side**0.5 for side in moved.shape)  # its largest singular value
+        rank = k if len(sizes) >= k and float(sizes[k - 1]) > 2 * noise else 0
+    if not 1 < rank <= k or (rank < k and len(moved) <= k):  # not a sum of k records, or neurons hide some of them
+        return None
+    # (rank, d + 1): [x, 1] = m basis. Singular vectors may be orthonormal only roughly (on a GPU), Q is to rounding
+    basis = torch.linalg.qr(rows[:rank].mT).Q.mT
+    last = basis[:, -1:]
+    if float(last.norm()) <= RANK_NOISE * torch.finfo(last.dtype).eps:
+        return None
+    turn = torch.linalg.qr(last, mode="complete").Q.mT  # (rank, rank) the first row along the last column
+    turned = torch.cat([turn[1:], turn[:1] * (turn[0] @ last).sign()]) @ basis
+    turned[:-1, -1] = 0.0
+    complete = rank in (k, moved.shape[1]) and weights.units is None
+    return RecordSpan(name, turned, complete, unit / float(sizes[rank - 1]))
+
+
+def first_layer(net: nn.Module, numbers: int) -> str | None:
+    """The prefix of the parameters of a trained linear layer with a bias that reads all numbers of a record."""
+    if type(net) is nn.Linear:
+        trained = all(part is not None and part.requires_grad for part in (net.weight, net.bias))
+        plain = set(dict(net.named_parameters())) == PLAIN_NAMES
+        return "" if trained and plain and net.in_features == numbers else None
+    for name, layer in net.named_children() if isinstance(net, nn.Sequential) else ():
+        if not isinstance(layer, nn.Flatten | nn.Identity):
+            inner = first_layer(layer, numbers)
+            return None if inner is None else f"{name}.{inner}"
+    return None
+
+
+def _extended(params: Mapping[str, Tensor], name: str) -> Tensor:
+    """(h, d + 1) weights and bias of the layer of one model."""
+    weight, bias = params[f"{name}weight"], params[f"{name}bias"]
+    return torch.cat([weight, bias.unsqueeze(1)], 1).double()
+
+
+STALLED = 0.999  # of the residual
+FIRST_DAMPING = 1e-2  # of the mean curvature
+RULE = Rule((0.04, 0.2, 1.0, 5.0, 25.0, 125.0), stalled=STALLED, raised=125.0, damping_range=(1e-15, 1e4))
 FINISHED = 1e-5  # of the weights: from here on it is polished
 NEAR = 1e-3  # of the weights: from here on a few steps of all records are enough; one wrong label among 100 leaves 0.06
 EXACT = 3  # Jacobians in float64, at most
@@ -34,20 +164,20 @@ OUTSIDE = 0.02  # of the mean curvature: the price of a number outside its range
 class NumberRange(NamedTuple):
     """Numbers of some of the unknown records, and their range: those outside are drawn back."""
 
-    one: Coordinates  # from the unknowns of a record to all its numbers
+    record: Coordinates  # from the unknowns of a record to all its numbers
     low: Tensor  # (d,), -inf for none
     high: Tensor  # (d,)
     records: int  # k; their unknowns come first
 
     @classmethod
-    def of(cls, prior: Records, one: Coordinates, records: int) -> NumberRange:
+    def of(cls, prior: Records, record: Coordinates, records: int) -> NumberRange:
         """[0, 1] or [-1, 1] for pixels; else any number."""
         span, d = Span.of(prior.x.double()), prior.x.shape[1:].numel()
-        high = torch.full_like(one.origin, torch.inf)
+        high = torch.full_like(record.origin, torch.inf)
         low = -high
         if span.bounded:
             low[:d], high[:d] = float(span.shift[span.scale > 0].min()) if (span.scale > 0).any() else 0.0, 1.0
-        return cls(one, low, high, records)
+        return cls(record, low, high, records)
 
     @property
     def bounded(self) -> bool:
@@ -56,8 +186,8 @@ class NumberRange(NamedTuple):
 
     def numbers(self, a: Tensor) -> Tensor:
         """(..., k, d) of unknowns (..., r)."""
-        mine = a[..., : self.records * len(self.one.directions)]
-        return self.one(mine.reshape(*a.shape[:-1], self.records, len(self.one.directions)))
+        mine = a[..., : self.records * len(self.record.directions)]
+        return self.record(mine.reshape(*a.shape[:-1], self.records, len(self.record.directions)))
 
     def excess(self, a: Tensor) -> Tensor:
         """(..., k, d) how far the numbers are outside: negative below, positive above, else 0."""
@@ -66,7 +196,7 @@ class NumberRange(NamedTuple):
 
     def add(self, normal: Tensor, slope: Tensor, weight: float, excess: Tensor) -> None:
         """Add  w P^T P  to the normal matrix and  w P^T e  to the slope, P the directions in the numbers outside."""
-        along, r = self.one.directions, len(self.one.directions)
+        along, r = self.record.directions, len(self.record.directions)
         for record, mine in enumerate(excess):
             if (out := mine != 0).any():
                 part, outward = slice(record * r, (record + 1) * r), along[:, out]  # (r, o)
@@ -78,7 +208,7 @@ class NumberRange(NamedTuple):
 class SetProblem:
     """Training on k unknown records, and the release that it is to give."""
 
-    problem: Problem
+    problem: Problem[Any]
     released: Tensor  # (1, p')
     prior: Records  # with the inputs of the problem's maps
     inside: NumberRange
@@ -98,27 +228,29 @@ class SetProblem:
         d, r = exact.numbers, len(span.rows)
         labels = whole.directions[whole.directions[:, d:].any(1)][:, d:]  # of a label, if a number
         numbers, mean = span.points, whole.origin[d:]
-        one = _beside(numbers, mean, labels)
+        record = _beside(numbers, mean, labels)
         inputs = torch.eye(r).to(numbers.origin)
         ours = _beside(numbers._replace(origin=span.constant * inputs[-1], directions=inputs[:-1]), mean, labels)
-        problem = Problem(span.reduced_map(exact), span.reduced_map(quick), ours.times(k))
+        problem: Problem[Any] = Problem(span.reduced_map(exact), span.reduced_map(quick), ours.times(k))
         released = problem.exact.in_units(span.reduced(release))
-        return cls(problem, released, reduced, NumberRange.of(prior, one, k), span)
+        return cls(problem, released, reduced, NumberRange.of(prior, record, k), span)
 
     def unknowns(self, record: Tensor) -> Tensor:
         """(r,) of all numbers (u,) of k records."""
-        one = self.inside.one
-        return one.of_records(record.view(self.inside.records, len(one.origin))).flatten()
+        coordinates = self.inside.record
+        return coordinates.of_records(record.view(self.inside.records, len(coordinates.origin))).flatten()
+
+    def point(self, a: Tensor, label: Tensor) -> Point:
+        """Unknowns (r,) of classes (k,), trained on."""
+        return self.problem.points(a[None], label[None], self.released)[0]
 
     def near(self, a: Tensor, label: Tensor) -> bool:
         """True if unknowns (r,) of classes (k,) need no more than a few steps."""
-        (point,) = self.problem.points(a[None], label[None], self.released)
-        return point.distance <= NEAR * float(self.released.norm())
+        return self.point(a, label).distance <= NEAR * float(self.released.norm())
 
-    def descend(self, a: Tensor, label: Tensor, jacobians: int) -> Ended:
+    def descend(self, a: Tensor, label: Tensor, jacobians: int) -> SetSearch:
         """From unknowns (r,) of classes (k,)."""
-        (point,) = self.problem.points(a[None], label[None], self.released)
-        return descend(self.problem, self.inside, point, self.released, jacobians)
+        return descend(self.problem, self.inside, self.point(a, label), self.released, jacobians)
 
 
 def _beside(records: Coordinates, mean: Tensor, labels: Tensor) -> Coordinates:
@@ -148,52 +280,35 @@ class SetPolisher(Polisher):
         return cls(sets.problem, published, unknowns.mean(0), variance, left_out, others, jacobians, sets, whole)
 
     def solve(self, a: Tensor, label: Tensor, jacobians: int, released: Tensor) -> Inversion:
-        """The records, from unknowns (r,) of classes (k,), with at most so many Jacobians until they are near."""
-        found = self._from_nearby(a, label)
-        if found is None:
-            found = self._polished_set(self.sets.descend(a, label, jacobians))
-        return self._of_whole_net(found, released)
+        """The records, from unknowns (r,) of classes (k,), with at most so many Jacobians until they are near.
 
-    def _of_whole_net(self, found: Inversion, released: Tensor) -> Inversion:
-        """All numbers of the records, with residual and rounding of all weights (1, p)."""
-        sets = self.sets
+        By quick Jacobians, and by factors where these do not explain what is nearly explained; of many unknowns, quick
+        Jacobians do not see enough. Residual and rounding are those of all weights (1, p).
+        """
+        sets, inversion = self.sets, None
+        if len(a) > MANY and not self.published.defended and sets.near(a, label):
+            inversion = self._by_factors(sets.point(a, label), 0)
+        if inversion is None or not inversion.explained:
+            (inversion,) = self.finish([sets.descend(a, label, jacobians)])
+            nearly = inversion.residual <= FINISHED * float(sets.released.norm()) and not inversion.explained
+            if nearly and not self.published.defended:
+                point = sets.point(self.problem.coordinates.of_records(inversion.record), inversion.label)
+                again = self._by_factors(point, inversion.jacobians)
+                inversion = inversion if again is None or again.residual >= inversion.residual else again
         if sets.span is None:
-            return found
-        a = self.problem.coordinates.of_records(found.record)
-        squares = sets.inside.one.directions.square()  # (r, d + targets)
-        r, d = len(sets.span.rows), self.whole.numbers
+            return inversion
+        squares, r, d = sets.inside.record.directions.square(), len(sets.span.rows), self.whole.numbers
         variance, prior = (
-            part[:, : r - 1] @ squares[: r - 1, :d] for part in (found.variance, found.prior_variance)
+            part[:, : r - 1] @ squares[: r - 1, :d] for part in (inversion.variance, inversion.prior_variance)
         )  # (k, d)
-        record = sets.inside.numbers(a).flatten()
-        residual = found.residual  # of a defended release only what is within the space
+        record = sets.inside.numbers(self.problem.coordinates.of_records(inversion.record)).flatten()
+        residual = inversion.residual  # of a defended release only what is within the space
         if not self.published.defended:
-            residual = float((self.whole(record[None], found.label[None]) - released).norm())
-        return found._replace(
-            record=record,
-            residual=residual,
-            variance=variance,
-            prior_variance=prior,
-            determined=found.determined and sets.span.complete,
+            residual = float((self.whole(record[None], inversion.label[None]) - released).norm())
+        complete = inversion.determined and sets.span.complete
+        return inversion._replace(
+            record=record, residual=residual, variance=variance, prior_variance=prior, determined=complete
         )
-
-    def _from_nearby(self, a: Tensor, label: Tensor) -> Inversion | None:
-        """By factors alone, if that explains many unknowns: their quick Jacobians do not see enough."""
-        if len(a) <= MANY or self.published.defended or not self.sets.near(a, label):
-            return None
-        (point,) = self.problem.points(a[None], label[None], self.sets.released)
-        found = self._by_factors(point, 0)
-        return found if found is not None and found.explained else None
-
-    def _polished_set(self, ended: Ended) -> Inversion:
-        """By quick Jacobians, and by factors where these do not explain what is nearly explained."""
-        found = self.polished(ended, self.sets.released)
-        if self.published.defended or found.explained or found.residual > FINISHED * float(self.sets.released.norm()):
-            return found
-        a = self.problem.coordinates.of_records(found.record)
-        (point,) = self.problem.points(a[None], found.label[None], self.sets.released)
-        again = self._by_factors(point, found.jacobians)
-        return found if again is None or again.residual >= found.residual else again
 
     def _by_factors(self, point: Point, jacobians: int) -> Inversion | None:
         """From records nearby, with Jacobians in float64; None if these do not see all directions either."""
@@ -203,9 +318,15 @@ class SetPolisher(Polisher):
                 factored = self._factored(point)
                 if not factored.seen:
                     return None
-                before, point, jacobians = point, self._stepped(point, factored, deviation, rounding), jacobians + 1
+                before, left, jacobians = point.distance, 0.0, jacobians + 1
+                while left < GOOD and point.distance > rounding:  # with one Jacobian, while each leaves little
+                    a = self.problem.coordinates.clamped(point.a + deviation * factored.step(point.residual))
+                    tried = self.sets.point(a, point.label)
+                    if not tried.distance < point.distance:
+                        break
+                    left, point = tried.distance / point.distance, tried
                 advance(1)
-                if point.distance <= NEARLY * rounding or point.distance > STALLED * before.distance:
+                if point.distance <= NEARLY * rounding or point.distance > STALLED * before:
                     break
         weakest = factored.weakest_directions(WEAKEST)
         if not self.problem.moves(point, deviation * weakest, factored.jacobian @ weakest.mT):
@@ -218,95 +339,85 @@ class SetPolisher(Polisher):
         return self._inversion(point, likeliest, rounding, jacobians)
 
     def _factored(self, point: Point) -> Factored:
-        """Training in float64, linearised at a point."""
-        coordinates = self.problem.coordinates
-        tangents = self.problem.exact.tangents(coordinates(point.a), point.label, coordinates.directions)
-        return Factored.of(tangents.double() * self.prior_variance.sqrt())
+        """Training in float64, linearised at a point, in deviations of the prior."""
+        return Factored.of(self.problem.exact_tangents(point.a, point.label).double() * self.prior_variance.sqrt())
 
-    def _stepped(self, point: Point, factored: Factored, deviation: Tensor, enough: float) -> Point:
-        """Steps with one Jacobian, while each leaves little of the residual."""
-        left = 0.0
-        while left < GOOD and point.distance > enough:
-            a = self.problem.coordinates.clamped(point.a + deviation * factored.step(point.residual))
-            (tried,) = self.problem.points(a[None], point.label[None], self.sets.released)
-            if not tried.distance < point.distance:
-                break
-            left, point = tried.distance / point.distance, tried
-        return point
-
-    def unexplained(self, found: Inversion, a: Tensor, label: Tensor, released: Tensor) -> Inversion:
-        """Other unknowns (r,), although training on them gives other weights; their errors if `found` had its own."""
+    def unexplained(self, nearby: Inversion, a: Tensor, label: Tensor, released: Tensor) -> Inversion:
+        """Other unknowns (r,), although training on them gives other weights; their errors if `nearby` had its own."""
         record = self.sets.inside.numbers(a).flatten()
         residual = float((self.whole(record[None], label[None]) - released).norm())
-        moved = (record - found.record).view(self.whole.secrets, -1)[:, : self.whole.numbers]  # (k, d)
-        variance = found.variance + moved.square()
-        return found._replace(record=record, label=label, residual=residual, variance=variance, determined=False)
+        moved = (record - nearby.record).view(self.whole.secrets, -1)[:, : self.whole.numbers]  # (k, d)
+        variance = nearby.variance + moved.square()
+        return nearby._replace(record=record, label=label, residual=residual, variance=variance, determined=False)
 
     def _rounding(self, points: list[Point]) -> Tensor:
         z = torch.stack([self.sets.inside.numbers(point.a).flatten() for point in points])
         label, exact = torch.stack([point.label for point in points]), self.whole.computed_in(torch.float64)
         rounding = self.published.rounding(exact, z, label)
         if self.published.defended and self.sets.span is not None:  # noise is the same in all weights, in their units
-            rounding = rounding * (self.sets.released.numel() / self.whole_weights) ** 0.5
+            weights = sum(value.numel() for value in trainable(self.whole.net).values())
+            rounding = rounding * (self.sets.released.numel() / weights) ** 0.5
         return rounding
 
-    def _is_noise(self, game: Ended) -> bool:
+    def _is_noise(self, point: Point, jacobian: Tensor) -> bool:
         """Within the space of a defended release nothing is certified, so that nothing is tested."""
-        return self.sets.span is not None or super()._is_noise(game)
+        return self.sets.span is not None or super()._is_noise(point, jacobian)
 
-    def _compared(self, found: Inversion, point: Point, released: Tensor) -> Inversion:
+    def _compared(self, inversion: Inversion, point: Point, released: Tensor) -> Inversion:
         """Only if the first layer shows no space: one that does is linear in the records, and mirrors none."""
-        return found if self.sets.span is not None else super()._compared(found, point, released)
+        return inversion if self.sets.span is not None else super()._compared(inversion, point, released)
+
+
+@dataclass(eq=False)
+class SetSearch(GameSearch[Linearised]):
+    """The search for one training set."""
+
+    scale: float = 1.0  # the mean curvature at its start
+
+
+@dataclass(frozen=True, eq=False)
+class RangedProblem(Problem[SetSearch]):
+    """|A(z) - theta|^2 + w |excess of z|^2.
+
+    The second term is 0 at the records. It keeps the path away from records that no data set has, where it gets stuck.
+    """
+
+    inside: NumberRange | None
 
     @property
-    def whole_weights(self) -> int:
-        """p."""
-        return sum(value.numel() for value in trainable(self.whole.net).values())
+    def bounds(self) -> None:
+        """None: numbers outside have a price."""
+
+    def values(self, searches: Sequence[SetSearch], tried: Tensor, residuals: Tensor) -> Tensor:
+        """(g, f) the sum."""
+        values = residuals.square().sum(2)
+        if self.inside is None:
+            return values
+        weight = values.new_tensor([OUTSIDE * search.scale for search in searches]).unsqueeze(1)
+        return values + weight * self.inside.excess(tried).square().sum((2, 3))
+
+    def quadratic(self, search: SetSearch) -> tuple[Tensor, Tensor, Tensor | float]:
+        """With the second term, in which the numbers that are outside stay there."""
+        normal, slope, _ = super().quadratic(search)
+        if self.inside is not None:
+            normal = normal.clone()
+            self.inside.add(normal, slope, OUTSIDE * search.scale, self.inside.excess(search.point.a))
+        return normal, slope, search.scale
 
 
 def descend(
-    problem: Problem,
+    problem: Problem[Any],
     inside: NumberRange | None,
     point: Point,
     released: Tensor,
     jacobians: int,
     solved: Callable[[Point], bool] | None = None,
-) -> Ended:
-    """Levenberg's method on  |A(z) - theta|^2 + w |excess of z|^2,  with several dampings tried at once.
-
-    The second term is 0 at the records. It keeps the path away from records that no data set has, where it gets stuck.
-    It ends at a point that is `solved`.
-    """
-    damping, count = FIRST_DAMPING, 0
-    linear = problem.linear(point.a, point.label)
+) -> SetSearch:
+    """From one point to where the release (1, p) is nearly explained, or to a point that is `solved`."""
+    linear, enough = problem.linear(point.a, point.label), FINISHED * float(released.norm())
     scale = float(linear.normal.diagonal().mean())
-    weight, fresh = OUTSIDE * scale, True
-    with progress("Newton's method: Jacobians", jacobians) as advance:
-        while count < jacobians and point.distance > FINISHED * float(released.norm()):
-            if not fresh:
-                linear, count = problem.linear(point.a, point.label), count + 1
-                advance(1)
-            normal, slope = linear.normal.clone(), linear.jacobian.double().mT @ point.residual
-            value = float(point.residual.square().sum())
-            if inside is not None:
-                excess = inside.excess(point.a)
-                inside.add(normal, slope, weight, excess)
-                value += float(weight * excess.square().sum())
-            dampings = [damping * factor for factor in DAMPINGS]
-            tried = torch.stack([point.a + free_step(normal, slope, one * scale) for one in dampings])  # (f, r)
-            tried = torch.where(tried.isfinite(), tried, point.a)  # a step that could not be solved for
-            labels = point.label.expand(len(tried), -1)
-            residuals = problem.exact(problem.coordinates(tried), labels).double() - released
-            values = residuals.square().sum(1)
-            if inside is not None:
-                values = values + weight * inside.excess(tried).square().sum((1, 2))
-            best = int(values.nan_to_num(torch.inf).argmin())
-            fresh = not bool(values[best] < value)
-            if fresh and damping > MOST_DAMPING:
-                break
-            damping = damping * DAMPINGS[-1] if fresh else max(dampings[best], LEAST_DAMPING)
-            if not fresh:
-                point = Point(tried[best], point.label, residuals[best])
-                if float(values[best]) > STALLED * value or (solved is not None and solved(point)):
-                    break
-    return Ended(point, linear, count)
+    search = SetSearch(point, linear, released[0], enough, fresh=True, damping=FIRST_DAMPING, scale=scale)
+    if jacobians:
+        ranged = RangedProblem(problem.exact, problem.quick, problem.coordinates, inside)
+        ranged.descend([search], RULE, jacobians, solved)
+    return search

@@ -1,8 +1,8 @@
-"""Training as a function of the secret records, with its derivatives."""
+"""Training as a function of the secret records, with its derivatives; how a release is made; the inverse problem."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lostwax.games import Cohort, Records
+from lostwax.attacks.least_squares import MAX_TABLE_NUMBERS, Dense, Linearised, Point, Rule, S
+from lostwax.defences import undefended
+from lostwax.games import Cohort, Records, Release, Trainer
+from lostwax.learning.coordinates import Coordinates
 from lostwax.shadows.linear_response import Responses
 from lostwax.trainers.descent import Descent, quick_tangents, quiet
 from lostwax.trainers.stacked import Architecture, Batch, Params
@@ -39,7 +42,7 @@ class Unrolled(NamedTuple):
         net = Architecture.of(weights.net, z.device, z.dtype)
         start = trainer.init(weights.net, [0] * len(z), seed=0)
         params = {name: value.to(z).contiguous() for name, value in start.items()}
-        batches = _batches(weights, z, label)
+        batches = tuple(trainer.batches(weights.cohort(z, label), seed=0))
         states = [State(params, trainer.buffers(params))]
         for number, batch in enumerate(batches):
             states.append(trainer.step(net, states[-1], batch, number, len(batches))[0])
@@ -72,7 +75,7 @@ class Unrolled(NamedTuple):
     def _unknown(self, z: Tensor) -> tuple[Own, ...]:
         """Each step's share of z. Linear: a step picks records."""
         numbers = self.weights.known.y.is_floating_point()
-        batches = _batches(self.weights, z, self.label)
+        batches = self.weights.trainer.batches(self.weights.cohort(z, self.label), seed=0)
         return tuple(tuple(part for x, y in batch.own for part in ((x, y) if numbers else (x,))) for batch in batches)
 
     def _step(self, number: int) -> Callable[[State, Own], State]:
@@ -84,10 +87,6 @@ class Unrolled(NamedTuple):
             return trainer.step(self.net, state, Batch(batch.shared, records), number, steps)[0]
 
         return step
-
-
-def _batches(weights: TrainingMap, z: Tensor, label: Tensor) -> tuple[Batch, ...]:
-    return tuple(weights.trainer.batches(weights.cohort(z, label), seed=0))
 
 
 def _zeros(state: State) -> tuple[Params, tuple[Params, ...]]:
@@ -159,28 +158,20 @@ class TrainingMap:
         """
         if self.responses is not None:
             return self.responded(z[None], label[None], self.responses, directions)[0]
-        at = z.to(self.known.x.dtype)
-        with quiet():
-            quick = self._quick_tangents(z, label, directions.to(at))
-        if quick is not None:
-            return self.in_units(quick).mT
+        at, tangents = z.to(self.known.x.dtype), None  # (r, p)
+        directions = directions.to(at)
 
-        def along(direction: Tensor) -> Tensor:
-            moved: Tensor = torch.func.jvp(partial(self._weights, label=label), (at,), (direction,))[1]
-            return moved
+        def weights(z: Tensor) -> Tensor:
+            return self.trainer.differentiable(self.net, self.cohort(z[None], label[None]), seed=0).flat()[0]
 
         with quiet():
-            tangents: Tensor = torch.func.vmap(along, chunk_size=self.together)(directions.to(at))  # (r, p)
+            if not self.known.y.is_floating_point():
+                moved = directions.view(len(directions), self.secrets, *self.known.x.shape[1:])
+                tangents = quick_tangents(self.trainer, self.net, self.cohort(z[None], label[None]), moved)
+            if tangents is None:
+                along = partial(torch.func.jvp, weights, (at,))
+                tangents = torch.func.vmap(lambda v: along((v,))[1], chunk_size=self.together)(directions)
         return self.in_units(tangents).mT
-
-    def _quick_tangents(self, z: Tensor, label: Tensor, directions: Tensor) -> Tensor | None:
-        if self.known.y.is_floating_point():
-            return None
-        moved = directions.view(len(directions), self.secrets, *self.known.x.shape[1:])
-        return quick_tangents(self.trainer, self.net, self.cohort(z[None], label[None]), moved)
-
-    def _weights(self, z: Tensor, label: Tensor) -> Tensor:
-        return self.trainer.differentiable(self.net, self.cohort(z[None], label[None]), seed=0).flat()[0]
 
     def smooth(self, z: Tensor, label: Tensor, direction: Tensor) -> bool:
         """True if a central difference along `direction` (u,) at z (u,) agrees with the tangent: no kinks nearby."""
@@ -205,3 +196,114 @@ class TrainingMap:
         y = numbers[..., d:].reshape(m, k, *self.known.y.shape[1:]) if self.known.y.is_floating_point() else label
         own = Records(numbers[..., :d].reshape(m, k, *self.known.x.shape[1:]), y)
         return Cohort(self.known, own, torch.zeros(m, dtype=torch.long, device=z.device))
+
+
+class Published(NamedTuple):
+    """How the owner makes a release: training, its arithmetic and its defences."""
+
+    trainer: Trainer
+    seed: int  # the adversary's: its noise has the size of the victim's, but other values
+
+    @property
+    def defended(self) -> bool:
+        """True if a defence changes the weights after training."""
+        return undefended(self.trainer) is not self.trainer
+
+    def units(self, exact: TrainingMap, z: Tensor, label: Tensor) -> Tensor:
+        """(p,) the defence's noise on each weight: the root mean square over its tensor, or at least rounding.
+
+        Measured on models trained on z (m, u), each with its own noise.
+        """
+        ideal, released = (models.params for models in self._both(exact, z, label))
+        least = torch.finfo(torch.float64).eps * torch.cat([value.double().flatten() for value in ideal.values()])
+        units = [
+            (released[name].double() - value.double()).square().mean().sqrt().nan_to_num(0.0).expand(value[0].numel())
+            for name, value in ideal.items()
+        ]
+        return torch.cat(units).clamp_min(float(least.square().mean().sqrt().nan_to_num(1.0)))
+
+    def simulated(self, exact: TrainingMap, z: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+        """(m, p) models trained on z (m, u), and the defence's noise on each."""
+        ideal, released = (exact.in_units(models.flat().double()) for models in self._both(exact, z, label))
+        return ideal, released - ideal
+
+    def _both(self, exact: TrainingMap, z: Tensor, label: Tensor) -> tuple[Release, Release]:
+        """Models trained on z (m, u) in float64, and as they would be released, each with its own noise."""
+        cohort = replace(exact.cohort(z, label), index=torch.arange(len(z), device=z.device))
+        return exact.trainer(exact.net, cohort, seed=self.seed), self.trainer(exact.net, cohort, seed=self.seed)
+
+    def rounding(self, exact: TrainingMap, z: Tensor, label: Tensor) -> Tensor:
+        """(g,) distance of models trained on z (g, u), as released, from training in float64; at least its rounding."""
+        cohort, ideal = exact.cohort(z, label), exact(z, label)
+        as_released = exact.in_units(self.trainer(exact.net, cohort, seed=self.seed).flat().double())
+        steps = exact.trainer.batches.steps(cohort.records)
+        own = torch.finfo(torch.float64).eps * steps**0.5 * ideal.norm(dim=1)  # steps that round independently
+        return torch.maximum((as_released - ideal).norm(dim=1), own)
+
+
+CHANGED = 0.5  # of how far a direction moves the weights: the most by which it may differ, which doubles an error
+GOOD, NEARLY = 0.3, 2  # as in `Rule`
+POLISHING = Rule((1e-12, 1e-3, 1e-1, 1.0, 10.0), stalled=0.99, good=GOOD, nearly=NEARLY)
+CAREFUL = Rule((1e-3, 1e-1, 1.0), stalled=0.99)  # of a first step, from far away
+
+
+@dataclass(frozen=True, eq=False)
+class Problem(Dense[S]):
+    """The map from records to released parameters: residuals by `exact`, in float64, Jacobians by `quick`."""
+
+    exact: TrainingMap
+    quick: TrainingMap
+    coordinates: Coordinates
+
+    def linear(self, a: Tensor, label: Tensor) -> Linearised:
+        """At one record."""
+        return Linearised.of(self.quick.tangents(self.coordinates(a), label, self.coordinates.directions))
+
+    def exact_tangents(self, a: Tensor, label: Tensor) -> Tensor:
+        """(p, r) the Jacobian in float64."""
+        return self.exact.tangents(self.coordinates(a), label, self.coordinates.directions)
+
+    def moves(self, point: Point, along: Tensor, expected: Tensor) -> bool:
+        """True if directions (w, r) move the weights at this point as a Jacobian of one nearby expects, (p, w).
+
+        What the weights do not see at an answer at all, they see weakly nearby: so its weakest directions show it.
+        """
+        tangents = self.exact.tangents(self.coordinates(point.a), point.label, along @ self.coordinates.directions)
+        return bool(((tangents.double() - expected).norm(dim=0) <= CHANGED * expected.norm(dim=0)).all())
+
+    def linears(self, points: Sequence[Point]) -> list[Linearised]:
+        """At the record of each point; together where they come from a linear response."""
+        if not points or (responses := self.quick.responses) is None:
+            return [self.linear(point.a, point.label) for point in points]
+        z = self.coordinates(torch.stack([point.a for point in points]))
+        label, along = torch.stack([point.label for point in points]), self.coordinates.directions
+        rows = max(1, MAX_TABLE_NUMBERS // (len(responses.access.directions) * len(along)))
+        parts = zip(torch.split(z, rows), torch.split(label, rows), strict=True)
+        return [Linearised.of(each) for part in parts for each in self.quick.responded(*part, responses, along)]
+
+    def points(self, a: Tensor, label: Tensor, released: Tensor) -> list[Point]:
+        """At records (g, r) of classes (g, k), one per release (g, p)."""
+        residuals = self.exact(self.coordinates(a), label) - released
+        return [Point(*each) for each in zip(a, label, residuals, strict=True)]
+
+    def residuals(self, searches: Sequence[S], tried: Tensor) -> Tensor:
+        """(g, f, p) of models trained on the records with these unknowns (g, f, r)."""
+        labels = torch.stack([search.point.label for search in searches]).repeat_interleave(tried.shape[1], 0)
+        trained = self.exact(self.coordinates(tried.flatten(0, 1)), labels).double()  # (g f, p)
+        return trained.view(*tried.shape[:2], -1) - torch.stack([search.released for search in searches]).unsqueeze(1)
+
+    def linearise(self, searches: Sequence[S]) -> None:
+        """Compute the Jacobian of each search at its point."""
+        for search, linear in zip(searches, self.linears([search.point for search in searches]), strict=True):
+            search.linear, search.jacobians, search.fresh = linear, search.jacobians + 1, True
+
+    def quadratic(self, search: S) -> tuple[Tensor, Tensor, Tensor | float]:
+        """|J s + residual|^2,  damped in units of the largest curvature."""
+        normal, slope = search.linear.normal, search.linear.jacobian.double().mT @ search.point.residual
+        return normal, slope, normal.diagonal().amax()
+
+    @property
+    def bounds(self) -> tuple[Tensor, Tensor] | None:
+        """Those of the coordinates."""
+        low, high = self.coordinates.low, self.coordinates.high
+        return (low, high) if low.isfinite().any() or high.isfinite().any() else None

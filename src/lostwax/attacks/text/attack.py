@@ -12,6 +12,7 @@ from lostwax.attacks.text.response import SentenceResponse
 from lostwax.attacks.text.search import TokenSearch
 from lostwax.fields import at_least, check_fields
 from lostwax.games import AttackFacts, Cohort, Knowledge, Records
+from lostwax.games.protocols import accepted
 from lostwax.learning.costs import DOUBLE, Cost, Rate
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.seeds import generator
@@ -51,27 +52,25 @@ class Tokens:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        refusal, (known, secrets, given, _, access) = "Tokens is not applicable: ", knowledge.facts
+        known, secrets, given, _, access = knowledge.facts
         if knowledge.prior.inputs.dtype != torch.int64 or knowledge.prior.inputs.ndim != 2:
-            return (
-                refusal + "it searches sentences of token numbers (n, length) in int64. Use Newton for other records."
-            )
+            return "it searches sentences of token numbers (n, length) in int64. Use Newton for other records."
         if known is None or secrets != 1:
-            return refusal + (
+            return (
                 "it solves for one missing sentence and must know all others, but the adversary is "
                 f"{knowledge.threat!r:.60}. Use threat=Informed(known)."
             )
         if given.parts is not None or given.candidates is not None:
-            return refusal + "it cannot use known parts or candidates. Use Refit for candidates."
+            return "it cannot use known parts or candidates. Use Refit for candidates."
         if not access.all_weights:
-            return refusal + f"it compares all weights, but the adversary sees {knowledge.access!r}."
+            return f"it compares all weights, but the adversary sees {knowledge.access!r}."
         if (sentence := response_objection(knowledge.trainer, knowledge.net, len(known) + 1)) is not None:
-            return refusal + sentence
+            return sentence
         try:
             as_descent(knowledge.trainer)
             table_of(knowledge.net, known.inputs[:1])
         except (TypeError, ValueError) as error:
-            return refusal + str(error)
+            return str(error)
         return None
 
     def _count(self, knowledge: Knowledge) -> int:
@@ -94,9 +93,8 @@ class Tokens:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> TokenSearch:
         """Train on the known sentences, and sweep the response of training backward, once for all games."""
-        objection, known = self.objection(knowledge), knowledge.facts.known
-        if objection is not None or known is None:
-            raise ValueError(objection)
+        knowledge = accepted(self, knowledge)
+        known = knowledge.facts.known_records
         trainer, prior = as_descent(knowledge.trainer), knowledge.prior
         bank = Records(torch.cat([known.inputs, prior.inputs]), torch.cat([known.y, prior.y]))
         base = BaseTrajectory.of(trainer, knowledge.net, known)
@@ -121,10 +119,10 @@ def _errors(response: SentenceResponse, trainer: Descent, net: nn.Module, known:
 
 def table_of(net: nn.Module, x: Tensor) -> str:
     """The name of the embedding whose rows are looked up by the sentences (1, length) themselves."""
-    found: list[str] = []
+    tables: list[str] = []
     hooks = [
         module.register_forward_pre_hook(
-            lambda _, inputs, name=name: found.append(name) if torch.equal(inputs[0], x) else None
+            lambda _, inputs, name=name: tables.append(name) if torch.equal(inputs[0], x) else None
         )
         for name, module in net.named_modules()
         if isinstance(module, nn.Embedding)
@@ -135,9 +133,9 @@ def table_of(net: nn.Module, x: Tensor) -> str:
     finally:
         for hook in hooks:
             hook.remove()
-    if len(set(found)) != 1:
-        raise ValueError(f"expected one nn.Embedding that is given the token numbers, got {len(set(found))}.")
-    return found[0]
+    if len(set(tables)) != 1:
+        raise ValueError(f"expected one nn.Embedding that is given the token numbers, got {len(set(tables))}.")
+    return tables[0]
 
 
 def _directions(base: BaseTrajectory, bank: Records, table: str, most: int) -> Tensor:
@@ -151,10 +149,10 @@ def _directions(base: BaseTrajectory, bank: Records, table: str, most: int) -> T
             for name, slope in base.slopes(step, bank).items():
                 if name in names:
                     pushed[name] = pushed.get(name, 0.0) + slope
-    found = torch.linalg.svd(flat({name: pushed[name] for name in names}), full_matrices=False).Vh[:most]
-    parts = dict(zip(names, torch.split(found, [base.end[name].numel() for name in names], 1), strict=True))
+    basis = torch.linalg.svd(flat({name: pushed[name] for name in names}), full_matrices=False).Vh[:most]
+    parts = dict(zip(names, torch.split(basis, [base.end[name].numel() for name in names], 1), strict=True))
     return torch.cat(
-        [parts[name] if name in parts else found.new_zeros(len(found), v.numel()) for name, v in base.end.items()], 1
+        [parts[name] if name in parts else basis.new_zeros(len(basis), v.numel()) for name, v in base.end.items()], 1
     )
 
 

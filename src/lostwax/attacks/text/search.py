@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lostwax.attacks.text.embedding_space import EmbeddingSpace
-from lostwax.attacks.text.response import SentenceResponse
+from lostwax.attacks.text.response import EmbeddingSpace, SentenceResponse
 from lostwax.games import Cohort, Guess, Hints, Records, Release
-from lostwax.progress import progress
+from lostwax.progress import counted
 from lostwax.seeds import generator
+from lostwax.trainers.stacked import flat
 
 VOCABULARY = 2  # times the length: rows of the table, the most moved first, that the search considers
 SHUFFLED = 4  # tokens of the best sentence, for every other start
@@ -61,25 +61,22 @@ class TokenSearch:
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Guess the sentence of every model."""
-        found = self.search(release, hints)
-        records = Records(torch.stack([one.tokens for one in found]), torch.stack([one.label for one in found]))
-        confidence = torch.tensor([[-one.residual] for one in found], dtype=torch.float64)
-        certified = torch.tensor([[one.certified] for one in found])
-        each = torch.arange(len(found)).unsqueeze(1)
-        return Guess(records[each], confidence, certified=certified)
+        sentences = self.search(release, hints)
+        tokens, labels = (torch.stack(part) for part in zip(*(each[:2] for each in sentences), strict=True))
+        confidence = torch.tensor([[-sentence.residual] for sentence in sentences], dtype=torch.float64)
+        certified = torch.tensor([[sentence.certified] for sentence in sentences])
+        return Guess(Records(tokens.unsqueeze(1), labels.unsqueeze(1)), confidence, certified=certified)
 
     def search(self, release: Release, hints: Hints | None = None) -> list[Sentence]:
         """The same, with what the search says about itself."""
         rows, weights = self.moved_rows(release), release.flat()
         labels = None if hints is None or hints.labels is None else hints.labels[:, 0]
-        found = []
-        with progress("sentences", len(release)) as advance:
-            for game in range(len(release)):
-                draw = generator(self.seed, "tokens")
-                some = None if rows is None else self._considered(rows[game])
-                found.append(self._game(weights[game], some, None if labels is None else labels[game], draw))
-                advance(1)
-        return found
+        sentences = []
+        for game in counted(range(len(release)), "sentences", len(release)):
+            draw = generator(self.seed, "tokens")
+            tokens = None if rows is None else self._considered(rows[game])
+            sentences.append(self._game(weights[game], tokens, None if labels is None else labels[game], draw))
+        return sentences
 
     def _considered(self, moved: Tensor) -> Tensor:
         """Tokens whose rows (v,) moved most, and the one that fills sentences up, whose row never moves."""
@@ -92,9 +89,9 @@ class TokenSearch:
     ) -> Sentence:
         """Descents from several starts until one is certified; else the best."""
         seen = self.response.seen(weights.unsqueeze(0))[0]  # (r,)
-        effect = max(float((weights - self._base()).norm()), 1e-300)
+        effect = max(float((weights - flat(self.response.adjoints.base.end)).norm()), 1e-300)
         labels = torch.unique(self.response.bank.y) if label is None else label.reshape(1)
-        target, found = seen, None
+        target, answer = seen, None
         best = {int(y): (x, math.inf) for x, y in self._first(seen, vocabulary, labels)}  # of each label
         for turn in range(self.starts):
             start, label = self._start(turn, best, target, vocabulary, draw)
@@ -105,17 +102,17 @@ class TokenSearch:
             best[int(label)], trained = (x, here), self._trained(x, label)
             distance = float((trained - weights).norm())
             sure = distance <= MARGIN * self.rounding and self._determined(x, label, vocabulary, labels)
-            if found is None or distance / effect < found.residual:
-                found = Sentence(x, label, distance / effect, sure)
+            if answer is None or distance / effect < answer.residual:
+                answer = Sentence(x, label, distance / effect, sure)
             if sure:
                 break
             if distance < CLOSE * effect:  # correct what the response gets wrong here
                 predicted = self.response(x[None], label[None])[0]
                 target = seen - (self.response.seen(trained.unsqueeze(0))[0] - predicted)
                 best = {int(label): (x, float((predicted - target).norm()))}
-        if found is None:
+        if answer is None:
             raise ValueError("Tokens: the response of training is not finite, so no sentence can be compared.")
-        return found
+        return answer
 
     def _start(
         self,
@@ -157,7 +154,7 @@ class TokenSearch:
             while best < swapped:
                 swapped = best
                 x, best = self._better(x, y, target, best, _swapped(x))
-            tokens = vocabulary.expand(len(x), -1) if vocabulary is not None else self._nearest(x, y, target, shortlist)
+            tokens = self._tokens(x, y, target, vocabulary, shortlist)
             for place in range(len(x)):
                 x, best = self._better(x, y, target, best, _replaced(x, place, tokens[place]))
         return x, best
@@ -165,37 +162,33 @@ class TokenSearch:
     def _better(self, x: Tensor, y: Tensor, target: Tensor, best: float, others: Tensor) -> tuple[Tensor, float]:
         """The best of some other sentences if it explains more, else the sentence itself."""
         far = (self.response(others, y.expand(len(others))) - target).norm(dim=1)
-        found = int(far.argmin())
-        return (others[found], float(far[found])) if float(far[found]) < best else (x, best)
+        place = int(far.argmin())
+        return (others[place], float(far[place])) if float(far[place]) < best else (x, best)
 
-    def _nearest(self, x: Tensor, y: Tensor, target: Tensor, shortlist: int) -> Tensor:
-        """(length, shortlist) the tokens nearest to where one step of Gauss-Newton from the sentence leads."""
+    def _tokens(self, x: Tensor, y: Tensor, target: Tensor, vocabulary: Tensor | None, shortlist: int) -> Tensor:
+        """(length, shortlist) the vocabulary, or the tokens nearest to where a step of Gauss-Newton leads."""
+        if vocabulary is not None:
+            return vocabulary.expand(len(x), -1)
         return EmbeddingSpace(self.response).nearest(self.response.embeddings[x], y, shortlist, target)
 
     def _determined(self, x: Tensor, y: Tensor, vocabulary: Tensor | None, labels: Tensor) -> bool:
         """Whether every similar sentence would give other weights, by more than rounding: also the same one shifted."""
         here = self.response(x[None], y[None])
-        tokens = (
-            vocabulary.expand(len(x), -1) if vocabulary is not None else self._nearest(x, y, here[0], self.shortlist)
-        )
+        tokens = self._tokens(x, y, here[0], vocabulary, self.shortlist)
         others = torch.cat([*(_replaced(x, place, tokens[place]) for place in range(len(x))), _swapped(x), _shifted(x)])
         others = others[(others != x).any(1)]
         same = [self.response(others, y.expand(len(others)))] if len(others) else []
         if len(labels) > 1:
             wrong = labels[labels != y]
             same.append(self.response(x.expand(len(wrong), -1), wrong))
-        apart = (torch.cat(same) - here) * self.response.scale if same else here * self.response.scale
-        effect = here * self.response.scale
-        return bool(torch.cat([apart, effect]).norm(dim=1).min() > 2 * MARGIN * self.rounding)
+        differences = torch.cat([*(each - here for each in same), here]) * self.response.scale
+        return bool(differences.norm(dim=1).min() > 2 * MARGIN * self.rounding)
 
     def _trained(self, x: Tensor, y: Tensor) -> Tensor:
         """(p,) the weights of a model trained on the known sentences and this one."""
         zero = torch.zeros(1, dtype=torch.long)
         cohort = Cohort(self.known, Records(x[None, None], y[None, None]), zero)
         return self.response.adjoints.base.trainer(self.net, cohort, seed=0).flat()[0]
-
-    def _base(self) -> Tensor:
-        return torch.cat([value.flatten() for value in self.response.adjoints.base.end.values()])
 
 
 def _replaced(x: Tensor, place: int, tokens: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lostwax.attacks.newton.factored import Factored
+from lostwax.attacks.least_squares import Factored
 
 
 def jacobian(weakest, rows=40, columns=12):

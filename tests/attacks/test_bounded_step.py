@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import lsq_linear
 
-from lostwax.attacks.newton.solver import bounded_step
+from lostwax.attacks.least_squares import bounded_step
 
 RANDOM = torch.Generator().manual_seed(0)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.sparse.linalg import lsqr
 
-from lostwax.attacks.newton.matrix_free import golub_kahan
+from lostwax.attacks.least_squares import golub_kahan
 
 RANDOM = torch.Generator().manual_seed(0)
 M, P, R = 3, 40, 12

@@ -1,6 +1,6 @@
 import torch
 
-from lostwax.attacks.newton.solver import Linearised
+from lostwax.attacks.least_squares import Linearised
 
 
 def test_training_that_diverges_shows_no_way():
