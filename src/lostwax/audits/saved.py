@@ -91,7 +91,7 @@ def _parts(value: Any) -> Mapping[str, Any]:
 
 
 def _plain(value: Any, schema: Mapping[str, Any]) -> Any:
-    """A value as the schema writes it: what it does not name is left out, and so is None where it need not be."""
+    """A value as the schema writes it: what it does not name is left out, and so is None where it may not be."""
     schema = schema["anyOf"][-1] if "anyOf" in schema else schema  # the first is null, or a string
     schema = _schema()["$defs"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     if value is None or isinstance(value, bool | int | str):
@@ -101,9 +101,10 @@ def _plain(value: Any, schema: Mapping[str, Any]) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist() if np.isfinite(value).all() else [_plain(part, {}) for part in value.tolist()]
     if "required" in schema:
-        parts, required = _parts(value), schema["required"]
-        names = [name for name in schema["properties"] if name in required or parts.get(name) is not None]
-        return {name: _plain(parts[name], schema["properties"][name]) for name in names}
+        parts, known = _parts(value), schema["properties"]
+        nullable = {name for name, part in known.items() if {"type": "null"} in part.get("anyOf", ())}
+        names = [name for name in known if parts.get(name) is not None or name in {*schema["required"], *nullable}]
+        return {name: _plain(parts[name], known[name]) for name in names}
     if isinstance(value, Mapping):
         return {_key(name): _plain(part, schema.get("additionalProperties", {})) for name, part in value.items()}
     return [_plain(part, schema.get("items") or {}) for part in value]
