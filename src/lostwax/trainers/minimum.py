@@ -28,7 +28,7 @@ VISIBLE_DECREASE = 1e3  # times the rounding error of the objective: a decrease 
 MIN_STEP = 1e-9  # of a Newton step
 
 
-class Objective(Protocol):
+class NewtonProblem(Protocol):
     """A function of theta (c, D) to minimise."""
 
     def slope(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,7 +52,7 @@ class Minimum(NamedTuple):
     iterations: int
 
 
-def minimum(problem: Objective, theta: Tensor) -> Minimum:
+def minimum(problem: NewtonProblem, theta: Tensor) -> Minimum:
     """Newton's method with a line search."""
     value, gradient = problem.slope(theta)
     for iteration in range(ITERATIONS):
