@@ -48,7 +48,7 @@ from lostwax.bounds.random_batches import subsampled
 from lostwax.games import Cohort, Informed, Records
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, Store
-from lostwax.shadows.linear_response import SAMPLE
+from lostwax.shadows.linear_response import SAMPLED_RECORDS
 from lostwax.trainers.linear_response import BaseTrajectory
 from lostwax.trainers.responses import Adjoints
 from lostwax.trainers.stacked import flat
@@ -135,7 +135,7 @@ def linear_response(device):
     trainer, net = lw.GD(lr=0.2, momentum=0.9, steps=50, init=lw.inits.LeCunNormal()), lw.nets.mlp(width, 10, 10)
     base = BaseTrajectory.of(trainer, net, known)
     directions = torch.linalg.qr(torch.randn(flat(base.end).numel(), 32)).Q.mT.contiguous().to(device)
-    adjoints = Adjoints.at_few_steps(base.quick().by_parts(), directions, pool[:SAMPLE])
+    adjoints = Adjoints.at_few_steps(base.quick().by_parts(), directions, pool[:SAMPLED_RECORDS])
     index = torch.arange(64, device=device)
     cohort = Cohort(known, pool[index.unsqueeze(1)], index)
     return Contest(

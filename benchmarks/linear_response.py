@@ -33,7 +33,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.games import Knowledge
-from lostwax.shadows.linear_response import SAMPLE
+from lostwax.shadows.linear_response import SAMPLED_RECORDS
 from lostwax.trainers.linear_response import BaseTrajectory
 from lostwax.trainers.responses import Adjoints, LeadingHessians, SemiLinear
 from lostwax.trainers.stacked import flat
@@ -115,7 +115,7 @@ def rates(setting, known, options, name):
     principal, checked = far[: options.directions], far[options.directions :]
     directions = torch.linalg.svd(principal - principal.mean(0), full_matrices=False).Vh  # (directions, p)
     adjoints, sweep = timed(
-        lambda: Adjoints.at_few_steps(base.quick().by_parts(), directions, pool[:SAMPLE]), options.device
+        lambda: Adjoints.at_few_steps(base.quick().by_parts(), directions, pool[:SAMPLED_RECORDS]), options.device
     )
     steps, where = len(adjoints.swept), f"{setting.title}, {len(known):,} known"
     goal = "goal >= 20000" if options.device == "cuda" and setting.records == "cifar10" else None

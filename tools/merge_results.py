@@ -16,12 +16,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> None:
     """Merge what the command line names."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("folder", type=Path)
-    made.add_argument("--only", nargs="+", metavar="ID", help="rows whose id is this or begins with it and a dot")
-    made.add_argument("--replace", action="store_true", help="replace rows by those of a smaller run, too")
-    made.add_argument("--root", type=Path, default=ROOT, help="of the repository")
-    options = made.parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="+", metavar="ID", help="rows whose id is this or begins with it and a dot")
+    parser.add_argument("--replace", action="store_true", help="replace rows by those of a smaller run, too")
+    parser.add_argument("--root", type=Path, default=ROOT, help="of the repository")
+    options = parser.parse_args()
     for path in sorted(options.folder.rglob("papers/results/*.json")):
         rows = [
             row

@@ -28,13 +28,13 @@ def executed(path: Path, folder: str | Path) -> nbformat.NotebookNode:
 
 def _joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
     """What is printed in one go is one output, even if progress came between on a busy machine."""
-    whole: list[nbformat.NotebookNode] = []
+    joined: list[nbformat.NotebookNode] = []
     for output in outputs:
-        if whole and output.output_type == whole[-1].output_type == "stream" and output.name == whole[-1].name:
-            whole[-1].text += output.text
+        if joined and output.output_type == joined[-1].output_type == "stream" and output.name == joined[-1].name:
+            joined[-1].text += output.text
         else:
-            whole.append(output)
-    return whole
+            joined.append(output)
+    return joined
 
 
 def _is_progress(output: nbformat.NotebookNode) -> bool:

@@ -22,9 +22,12 @@ def exits_refused(what: str) -> Iterator[None]:
     try:
         yield
     except SystemExit as stop:
+        code = "" if stop.code is None else stop.code if isinstance(stop.code, int) else "..."
+        frames = traceback.extract_tb(stop.__traceback__)
+        last = ([frame for frame in frames if is_own(frame.filename)] or frames)[-1:]  # of user code, else of any
+        where = "".join(f" in {frame.filename}, line {frame.lineno}" for frame in last)
         raise ExitedError(
-            f"{what} ended the program: {_called(stop)}{_origin(stop)}. Raise an exception on failure, and return on "
-            "success."
+            f"{what} ended the program: sys.exit({code}){where}. Raise an exception on failure, and return on success."
         ) from stop
 
 
@@ -34,15 +37,3 @@ def is_own(filename: str) -> bool:
         return False  # frozen modules, generated code
     path = Path(filename).resolve()
     return not any(path.is_relative_to(folder) for folder in _OTHERS)
-
-
-def _called(stop: SystemExit) -> str:
-    plain = stop.code is None or isinstance(stop.code, int)
-    return f"sys.exit({'' if stop.code is None else stop.code if plain else '...'})"
-
-
-def _origin(stop: SystemExit) -> str:
-    """The last line of user code before the exit, else of any code."""
-    frames = traceback.extract_tb(stop.__traceback__)
-    ours = [frame for frame in frames if is_own(frame.filename)] or frames
-    return f" in {ours[-1].filename}, line {ours[-1].lineno}" if ours else ""

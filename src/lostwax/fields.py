@@ -62,7 +62,7 @@ def check_fields(value: Any, **ranges: Range) -> None:
             raise error(f"{_expected(value, name)} to be {_words(kind)}{_example(field)}, got {shown(setting)}.")
         limit = ranges.get(name)
         for number in setting if isinstance(setting, tuple) else (setting,):
-            _check_number(value, name, number, limit, _optional(kind))
+            _check_number(value, name, setting, number, limit, _optional(kind))
         if limit is not None and isinstance(setting, tuple) and not setting:
             raise ValueError(f"{_expected(value, name)} to hold at least one number, got ().")
 
@@ -138,17 +138,17 @@ def is_number(value: object, *, whole: bool) -> bool:
     return isinstance(value, Integral) or (not whole and isinstance(value, Real) and not isinstance(value, Rational))
 
 
-def _check_number(value: Any, name: str, number: Any, limit: Range | None, optional: str) -> None:
+def _check_number(value: Any, name: str, setting: Any, number: Any, limit: Range | None, optional: str) -> None:
     """Raise a ValueError for a number out of range, infinite or NaN, or too large for 64 bits."""
     if not is_number(number, whole=False):
         return
     if limit is not None and not limit.holds(number):
-        each = f"each of {name}" if isinstance(getattr(value, name), tuple) else name
-        raise ValueError(f"{_expected(value, each)} {limit.text}{optional}, got {shown(getattr(value, name))}.")
+        each = f"each of {name}" if isinstance(setting, tuple) else name
+        raise ValueError(f"{_expected(value, each)} {limit.text}{optional}, got {shown(setting)}.")
     if isinstance(number, Integral) and abs(int(number)) > LARGEST_INT64:
         raise ValueError(f"{_expected(value, name)} to be below 2**63{optional}, got {shown(int(number))}.")
     if not math.isfinite(number) and not (limit is not None and limit.infinite and number == math.inf):
-        raise ValueError(f"{_expected(value, name)} to be finite{optional}, got {shown(getattr(value, name))}.")
+        raise ValueError(f"{_expected(value, name)} to be finite{optional}, got {shown(setting)}.")
 
 
 def _expected(value: object, name: str) -> str:

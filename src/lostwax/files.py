@@ -25,6 +25,7 @@ if sys.platform != "win32":
 
 DRAFT = re.compile(r"\.lostwax-[0-9a-f]{32}\.part")
 MAX_NAME_BYTES = 255  # of a file name, in all common file systems
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 PRIVATE, PUBLIC = 0o600, 0o666  # PUBLIC is narrowed by the umask
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 
@@ -184,7 +185,7 @@ def check_writable(folder: Path) -> None:
 
 def _begin(folder: Path, mode: int) -> tuple[int, Path]:
     """Open and lock a new file with an unguessable name."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_FOLLOW | getattr(os, "O_BINARY", 0)
     while True:
         path = folder / f".lostwax-{secrets.token_hex(16)}.part"
         descriptor = os.open(path, flags, mode)
@@ -207,7 +208,7 @@ def _lock(descriptor: int) -> bool:
 
 def _in_use(path: Path) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        descriptor = os.open(path, os.O_RDONLY | NO_FOLLOW)
     except OSError:
         return False  # deleted, or owned by someone else: deleting it will show
     try:

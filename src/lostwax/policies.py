@@ -128,7 +128,10 @@ class Policy:
         """Every broken limit, with the line of the audit furthest from it; empty if the audit passes."""
         broken = []
         for name, allowed in self._limits():
-            judged = [self._judge(name, allowed, line, audit, finding) for line, finding in _lines(audit, name)]
+            lines = {"": audit.findings[0]}  # a grade or a ceiling belongs to the audit as a whole
+            if name not in ("max_ceiling", "max_grade", "max_membership") and len(audit.findings) > 1:
+                lines = {f"{finding.name}: ": finding for finding in audit.findings}
+            judged = [self._judge(name, allowed, line, audit, finding) for line, finding in lines.items()]
             if breaches := [breach for breach in judged if breach is not None]:
                 broken.append(max(breaches, key=Breach.distance))
         if not broken and (why := self._why_undecided(audit)) is not None:
@@ -183,13 +186,6 @@ class UndecidedError(ValueError):
 def names() -> list[str]:
     """The limits that a policy can set."""
     return [field.name for field in fields(Policy) if field.name != "threshold"]
-
-
-def _lines(audit: Audit, name: str) -> list[tuple[str, Finding]]:
-    """Every line of the audit; one for a grade or a ceiling, which belong to the audit as a whole."""
-    if name in ("max_ceiling", "max_grade", "max_membership") or len(audit.findings) == 1:
-        return [("", audit.findings[0])]
-    return [(f"{finding.name}: ", finding) for finding in audit.findings]
 
 
 def _check_independent(audit: Audit) -> None:

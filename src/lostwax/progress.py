@@ -55,7 +55,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
     _stages.append(stage)
     try:
         if shown is not None:
-            shown.start()
+            shown.thread.start()
         yield stage.advance
     finally:
         if stage in _stages:  # also those inside that an interruption has left
@@ -84,9 +84,6 @@ class _Shown:
         self.thread = threading.Thread(
             target=copy_context().run, args=(self._show, _screen()), name="lostwax, progress", daemon=True
         )
-
-    def start(self) -> None:
-        self.thread.start()
 
     def stop(self, stage: Stage) -> None:
         self.last = f"{stage.what} took {clock_time(time.monotonic() - stage.start)}"

@@ -58,7 +58,7 @@ def test_it_does_so_where_there_is_one(one):
 
 def test_threads_share_the_rows(monkeypatch):
     alone = by_numpy(5, torch.arange(7), 4, 0)
-    monkeypatch.setattr("lostwax.philox.SHARE", 1)
+    monkeypatch.setattr("lostwax.philox.MIN_THREAD_WORDS", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:

@@ -137,7 +137,7 @@ def test_many_known_records_choose_directions_and_hessians_in_parts(monkeypatch,
     """60 of 500 at a time, in full batches. The check is on models trained with all."""
     covered = {}
     for part in (5_000, 60):
-        monkeypatch.setattr(lw.shadows.linear_response, "PART", part)
+        monkeypatch.setattr(lw.shadows.linear_response, "HESSIAN_RECORDS", part)
         _, _, unseen = shadow_tables(lw.KernelRidge(engine=ENGINE), knowledge(trainer), 0)
         effect = unseen.seen - unseen.seen.mean(0)
         assert (unseen.seen - unseen.responses).norm() <= 0.1 * effect.norm()
@@ -147,7 +147,7 @@ def test_many_known_records_choose_directions_and_hessians_in_parts(monkeypatch,
 
 
 def test_directions_of_many_known_records_cost_less(monkeypatch):
-    monkeypatch.setattr(lw.shadows.linear_response, "PART", 100)
+    monkeypatch.setattr(lw.shadows.linear_response, "HESSIAN_RECORDS", 100)
     rate, game, newton = Rate(1.0, 910, 910), knowledge(), lw.Newton(response=ENGINE)
     few, all_known = 24 + 0.2 * 5 * 48, 24 + 5 * 48  # trainings: the check, models and sweep of 48 directions
     assert shadow_cost(ENGINE, game, 0, rate).seconds == pytest.approx(few)
@@ -236,7 +236,7 @@ def test_where_it_is_wrong_models_are_trained_instead():
 
 def test_hessians_from_parts_do_not_make_a_wrong_response_pass(monkeypatch):
     """Where the response of all known records is wrong, that of parts is not called right either."""
-    monkeypatch.setattr(lw.shadows.linear_response, "PART", 10)
+    monkeypatch.setattr(lw.shadows.linear_response, "HESSIAN_RECORDS", 10)
     wild = GD(lr=1.0, momentum=0.9, steps=60, init=LeCunNormal())
     for activation in (nn.ReLU, nn.Tanh):
         game = knowledge(wild, net=mlp(64, 12, 10, activation=activation), known=KNOWN[:60])
@@ -247,7 +247,7 @@ def test_hessians_from_parts_do_not_make_a_wrong_response_pass(monkeypatch):
 
 
 def test_by_parts_a_guess_is_near_its_own_secret_alone(monkeypatch):
-    monkeypatch.setattr(lw.shadows.linear_response, "PART", 60)
+    monkeypatch.setattr(lw.shadows.linear_response, "HESSIAN_RECORDS", 60)
     own, others = nearer_than_without(lw.KernelRidge(engine=ENGINE))
     assert own > 0.8
     assert others < 0.03

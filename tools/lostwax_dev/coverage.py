@@ -214,14 +214,14 @@ class Declared(NamedTuple):
 
 def read_items(path: Path) -> Declared:
     """The papers' attacks and the items; cells take what they do not state from `default`."""
-    names = {one.name for one in fields(PaperItem)}
+    names = {field_.name for field_ in fields(PaperItem)}
     items = []
     declared = tomllib.loads(path.read_text(), parse_float=Decimal)
     for entry in declared["item"]:
         default, cells = entry.pop("default", {}), entry.pop("cells", [])
         _known(f"{path.name}, {entry.get('item')}", entry, names)
-        made = tuple(_cell(f"{path.name}, {entry.get('item')}", {**default, **cell}) for cell in cells)
-        items.append(PaperItem(**entry, cells=made))
+        paper_cells = tuple(_cell(f"{path.name}, {entry.get('item')}", {**default, **cell}) for cell in cells)
+        items.append(PaperItem(**entry, cells=paper_cells))
     return Declared(declared.get("attacks", {}), items)
 
 
@@ -256,7 +256,7 @@ def read(root: Path) -> list[tuple[PaperItem, list[MeasuredCell]]]:
 
 
 def _cell(place: str, entry: Mapping[str, Any]) -> PaperCell:
-    _known(f"{place}, {entry.get('name')}", entry, {one.name for one in fields(PaperCell)})
+    _known(f"{place}, {entry.get('name')}", entry, {field_.name for field_ in fields(PaperCell)})
     cell = PaperCell(**{**entry, "order": tuple(entry.get("order", ())), "within": float(entry.get("within", 0))})
     if cell.better not in BETTER:
         raise ValueError(f"{place}, {cell.name}: better is {cell.better!r}, expected one of {', '.join(BETTER)}.")
@@ -328,9 +328,9 @@ def _printed(theirs: Decimal | float) -> tuple[float, float]:
     return float(theirs - half), float(theirs + half)
 
 
-def _lines(own: Sequence[tuple[PaperItem, Sequence[MeasuredCell]]], root: Path) -> str:
+def _lines(answered: Sequence[tuple[PaperItem, Sequence[MeasuredCell]]], root: Path) -> str:
     columns = "", "shows", "script", "scale: ours of the paper's", "ours", "interval", "theirs", "verdict"
-    return _head(*columns) + "".join(_line(item, found, root) for item, found in own)
+    return _head(*columns) + "".join(_line(item, measured, root) for item, measured in answered)
 
 
 def _script(name: str, root: Path) -> str:
@@ -340,40 +340,40 @@ def _script(name: str, root: Path) -> str:
     return f"[{name}](results.md#papers{name})" if (root / "papers" / "results" / f"{name}.json").exists() else name
 
 
-def _line(item: PaperItem, found: Sequence[MeasuredCell], root: Path) -> str:
+def _line(item: PaperItem, measured: Sequence[MeasuredCell], root: Path) -> str:
     script = _script(item.script, root)
-    if not found:
+    if not measured:
         return _row(item.item, item.what, "", "", "", "", "", item.none)
-    shown = next((answer for answer in found if answer.rows), found[0])
-    name = f"{shown.cell.name}: " if len(found) > 1 and shown.cell.name else ""
+    shown = next((answer for answer in measured if answer.rows), measured[0])
+    name = f"{shown.cell.name}: " if len(measured) > 1 and shown.cell.name else ""
     ours = f"{name}{shown.ours}" if shown.ours else ""
-    verdict = found[0].words if len(found) == 1 else _tally(answer.words for answer in found)
-    verdict += _marks(found, root)
-    notes = " ".join(filter(None, [item.note, found[0].note if len(found) == 1 else ""]))
+    verdict = measured[0].words if len(measured) == 1 else _tally(answer.words for answer in measured)
+    verdict += _marks(measured, root)
+    notes = " ".join(filter(None, [item.note, measured[0].note if len(measured) == 1 else ""]))
     columns = script, shown.scale_words, ours, shown.interval, shown.theirs, _noted(verdict, notes)
     return _row(item.item, item.what, *columns)
 
 
-def _marks(found: Iterable[MeasuredCell], root: Path) -> str:
+def _marks(measured: Iterable[MeasuredCell], root: Path) -> str:
     """What code the rows come from, if not today's."""
-    states = {state(row.code, root) for answer in found for row in answer.rows}
+    states = {state(row.code, root) for answer in measured for row in answer.rows}
     return "".join(f"; {mark}" for mark in (EARLIER, UNKNOWN) if mark in states)
 
 
 def _details(pair: tuple[PaperItem, Sequence[MeasuredCell]], root: Path) -> str:
     """The cells of an item that has several, folded."""
-    item, found = pair
-    if len(found) < 2:
+    item, measured = pair
+    if len(measured) < 2:
         return ""
     lines = [
         _row(
-            *(one.cell.name, one.scale_words, one.ours, one.interval, one.theirs),
-            _noted(one.words + _marks([one], root), one.note),
+            *(cell.cell.name, cell.scale_words, cell.ours, cell.interval, cell.theirs),
+            _noted(cell.words + _marks([cell], root), cell.note),
         )
-        for one in found
+        for cell in measured
     ]
     head = _head("", "scale: ours of the paper's", "ours", "interval", "theirs", "verdict")
-    title = f"{item.paper} {item.item}: {len(found)} cells"
+    title = f"{item.paper} {item.item}: {len(measured)} cells"
     note = f"{item.note}\n\n" if item.note else ""
     return f"<details>\n<summary>{title}</summary>\n\n{note}{head}{''.join(lines)}\n</details>\n"
 
@@ -385,28 +385,28 @@ def counted(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> dic
     """
     totals: dict[str, Counter[str]] = {}
     seen: set[object] = set()
-    for item, found in answered:
+    for item, cells in answered:
         if not item.count:
             continue
         counter = totals.setdefault(item.count, Counter())
-        if not found:
+        if not cells:
             counter["no number"] += 1
-        for group in [found] if item.item.startswith("Figure") and found else [[one] for one in found]:
-            measured = [_measurement(one) for one in group]
+        for group in [cells] if item.item.startswith("Figure") and cells else [[cell] for cell in cells]:
+            measured = [_measurement(cell) for cell in group]
             if None not in measured and set(measured) <= seen:
                 counter["again"] += 1
                 continue
             seen.update(measured)
             scale, verdict = _together(group)
-            limited = scale != "full" and all(one.cell.data for one in group if one.scale != "full")
+            limited = scale != "full" and all(cell.cell.data for cell in group if cell.scale != "full")
             counter.update([scale, *([verdict] if verdict in RUN else []), *(["data"] if limited else [])])
     return totals
 
 
-def _measurement(one: MeasuredCell) -> object:
+def _measurement(cell: MeasuredCell) -> object:
     """Our numbers and the paper's; None if it was not run."""
-    ours = tuple((row.value, row.low, row.high) for row in one.rows)
-    return (ours, str(one.cell.theirs), one.like and one.like.value, one.cell.better) if ours else None
+    ours = tuple((row.value, row.low, row.high) for row in cell.rows)
+    return (ours, str(cell.cell.theirs), cell.like and cell.like.value, cell.cell.better) if ours else None
 
 
 def sentence(every: Counter[str]) -> str:
@@ -428,7 +428,10 @@ def _counts(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> str
     columns = "", "all", "at full scale", "at a part", "not run", "no number in it", "counted elsewhere"
     limits = "at a part or not run only for want of data"
     head = _head(*columns, limits, *RUN)
-    lines = [_row(name, str(_number_of(one)), *(str(one[key] or "") for key in names)) for name, one in totals.items()]
+    lines = [
+        _row(name, str(_number_of(counter)), *(str(counter[key] or "") for key in names))
+        for name, counter in totals.items()
+    ]
     lines.append(_row("**all**", *(f"**{value}**" for value in (_number_of(every), *(every[key] for key in names)))))
     numbers, reached = sum(every[scale] for scale in SCALES), every["full"] + every["data"]
     share = f"{reached} of {numbers}, {reached / max(numbers, 1):.0%}".replace("%", " %")
@@ -442,7 +445,7 @@ def _number_of(counter: Counter[str]) -> int:
 
 def _together(group: Sequence[MeasuredCell]) -> tuple[str, str]:
     """Scale and verdict of several cells as one."""
-    scales, verdicts = {one.scale for one in group}, {one.verdict for one in group} - {"not run"}
+    scales, verdicts = {cell.scale for cell in group}, {cell.verdict for cell in group} - {"not run"}
     scale = scales.pop() if len(scales) == 1 else "part"
     if not verdicts:
         return scale, "not run"
@@ -451,7 +454,7 @@ def _together(group: Sequence[MeasuredCell]) -> tuple[str, str]:
 
 def _records(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]], root: Path) -> str:
     """How many rows come from the code as it is."""
-    rows = {id(row): row for _, found in answered for answer in found for row in answer.rows}.values()
+    rows = {id(row): row for _, measured in answered for answer in measured for row in answer.rows}.values()
     states = Counter(state(row.code, root) for row in rows)
     return (
         f"**Of the {len(rows)} rows behind this page {states['']} come from the code that built this page, "

@@ -42,18 +42,18 @@ def code_of(script: Path) -> Code:
     folder, package = script.resolve().parent, Path(lostwax.__file__).resolve().parent
     real = {_resolved(file) for module in list(sys.modules.values()) if (file := _source_file(module))}
     loaded = {Path(file) for file in real if file.startswith((str(folder), str(package)))}
-    found: dict[str, set[str]] = defaultdict(set)
-    found[folder.name] = {
+    files_of: dict[str, set[str]] = defaultdict(set)
+    files_of[folder.name] = {
         str(path.relative_to(folder)) for path in loaded | {script.resolve()} if path.parent == folder
     }
     for path in loaded:
         if path.is_relative_to(package) and (inside := path.relative_to(package)).parts[0] not in ONLY_SHOW:
-            room, *rest = inside.parts
-            found[f"{PACKAGE}/{room}" if rest else PACKAGE].add("/".join(rest) or room)
-    places = {name: _in_package(name) for name in found if name != folder.name} | {folder.name: folder}
+            room, *inner = inside.parts
+            files_of[f"{PACKAGE}/{room}" if inner else PACKAGE].add("/".join(inner) or room)
+    places = {name: _in_package(name) for name in files_of if name != folder.name} | {folder.name: folder}
     return tuple(
         SourceFolder(name, _digest(places[name], files), files)
-        for name, files in sorted((name, tuple(sorted(files))) for name, files in found.items())
+        for name, files in sorted((name, tuple(sorted(files))) for name, files in files_of.items())
     )
 
 

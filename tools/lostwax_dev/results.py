@@ -105,9 +105,10 @@ def write_rows(
     if options is not None:
         run_scale = {SIZES[name]: getattr(options, name) for name in options.full_scale}
         into = options.out
-    made = {"command": _command(path), "scale": run_scale} | measured_now(script)
-    filled = [
-        row if row.command else replace(row, **made | ({"machine": row.machine} if row.machine else {})) for row in rows
+    origin = {"command": _command(path), "scale": run_scale} | measured_now(script)
+    complete = [
+        row if row.command else replace(row, **origin | ({"machine": row.machine} if row.machine else {}))
+        for row in rows
     ]
     if options is not None and not options.replace and (into or tracked).resolve() == tracked:
         small = [
@@ -115,15 +116,15 @@ def write_rows(
             for name, size in options.full_scale.items()
             if getattr(options, name) < size
         ]
-        if small := small or smaller(filled, tracked / f"{path.stem}.json"):
+        if small := small or smaller(complete, tracked / f"{path.stem}.json"):
             into = path.parent.parent / "artefacts" / path.parent.name / "results"
             print(f"A smaller run ({'; '.join(small[:3])}): its rows go to {into}. --replace puts them into {tracked}.")
     target = (into or tracked) / f"{path.stem}.json"
     if keep_others and target.exists():
-        written = {row.id for row in filled}
-        filled = [row for row in read_rows(target) if row.id not in written] + filled
-    codes: list[Code] = list(dict.fromkeys(row.code for row in filled if row.code is not None))
-    numbered = [{**vars(row), "code": None if row.code is None else codes.index(row.code)} for row in filled]
+        written = {row.id for row in complete}
+        complete = [row for row in read_rows(target) if row.id not in written] + complete
+    codes: list[Code] = list(dict.fromkeys(row.code for row in complete if row.code is not None))
+    numbered = [{**vars(row), "code": None if row.code is None else codes.index(row.code)} for row in complete]
     files.make_folder("write_rows", target.parent)
     text = json.dumps(numbered, indent=1, allow_nan=False)
     code = ",\n ".join(json.dumps(code) for code in codes)
@@ -169,11 +170,11 @@ def scale_of(name: str, rows: Mapping[str, Row]) -> dict[str, int]:
 
 def stated_scale(quantity: str) -> dict[str, int]:
     """The numbers that a row's quantity states: "10,000 known, 59,000 prior twice, 1,000 targets"."""
-    found = re.findall(
+    statements = re.findall(
         r"([\d,]*\d) ([a-z]+(?: models)?)((?: trained on each)?)(?: (once|twice|(\d+) times))?", quantity
     )
     scale = {}
-    for amount, unit, each, times, count in found:
+    for amount, unit, each, times, count in statements:
         copies = int(count) if count else TIMES.get(times, 1)
         name = "shadow models" if unit == "prior" else f"{unit}{each}"
         scale[name] = int(amount.replace(",", "")) * copies
@@ -189,8 +190,9 @@ def measured_now(script: str) -> dict[str, Any]:
 def read_rows(path: Path) -> list[Row]:
     """Read a results file; a missing or unknown field is an error. Older files are lists of rows without `LATER`."""
     names = {field.name for field in fields(Row)}
-    found = json.loads(path.read_text())
-    rows, codes = (found, []) if isinstance(found, list) else (found["rows"], [as_code(one) for one in found["code"]])
+    content = json.loads(path.read_text())
+    is_old = isinstance(content, list)
+    rows, codes = (content, []) if is_old else (content["rows"], [as_code(code) for code in content["code"]])
     for number, row in enumerate(rows):
         if set(row) | LATER != names:
             odd = ", ".join(sorted((set(row) | LATER) ^ names))
@@ -271,8 +273,8 @@ def _tables(rows: Sequence[Row], marks: Marks) -> str:
         return _table(rows, marks)
     compared = [row for row in rows if row.paper is not None]
     shown = compared if 0 < len(compared) <= MOST else rows[:FIRST]
-    rest = [row for row in rows if row not in shown]
-    folded = f"<details>\n<summary>{len(rest)} more rows</summary>\n\n{_table(rest, marks)}\n</details>\n"
+    others = [row for row in rows if row not in shown]
+    folded = f"<details>\n<summary>{len(others)} more rows</summary>\n\n{_table(others, marks)}\n</details>\n"
     return f"{_table(shown, marks)}\n{folded}"
 
 

@@ -125,7 +125,7 @@ def listed() -> list[Supported]:
         warnings.simplefilter("ignore")
         looks = [look(kind) for kind in kinds]
         looks += [look(kind, VARIANTS[kind.__name__]) for kind in kinds if kind.__name__ in VARIANTS]
-    return sorted(found for found in looks if found is not None)
+    return sorted(support for support in looks if support is not None)
 
 
 def look(kind: type, settings: Mapping[str, Any] | None = None) -> Supported | None:
@@ -190,7 +190,7 @@ def models_of_models() -> list[str]:
     return sorted(kind.__name__ for kind in inner_models.registry if kind is not object)
 
 
-def full_list(found: Sequence[Supported]) -> str:
+def full_list(supported: Sequence[Supported]) -> str:
     """The lists of docs/tables.md."""
     version = ".".join(sklearn.__version__.split(".")[:2])
     lines = [
@@ -198,7 +198,7 @@ def full_list(found: Sequence[Supported]) -> str:
         "",
         "| what an audit gives for a row | models |",
         "|---|---|",
-        *(f"| {gives} | {', '.join(names)} |" for gives, names in _models(found)),
+        *(f"| {gives} | {', '.join(names)} |" for gives, names in _models(supported)),
         f"| what the models inside give | {', '.join(models_of_models())}; GridSearchCV and other searches |",
         f"| exact at the optimum; all rows, if the results hold their data | statsmodels: {statsmodels.SUPPORTED} |",
         "",
@@ -207,21 +207,21 @@ def full_list(found: Sequence[Supported]) -> str:
     ]
     order, backs = list(Gives), [*dict.fromkeys(BACK.values())]
 
-    def place(one: Supported) -> tuple[int, str, int]:
-        back = str(one.back)
-        return next(k for k, words in enumerate(backs) if back.startswith(words)), back, order.index(one.gives)
+    def place(estimator: Supported) -> tuple[int, str, int]:
+        back = str(estimator.back)
+        return next(k for k, words in enumerate(backs) if back.startswith(words)), back, order.index(estimator.gives)
 
-    steps = sorted((one for one in found if one.back is not None), key=place)
+    steps = sorted((estimator for estimator in supported if estimator.back is not None), key=place)
     for (_, back, _), group in groupby(steps, place):
         some = list(group)
-        own = "nothing" if some[0].gives is Gives.NOTHING else some[0].gives
-        lines.append(f"| {back} | {own} | {', '.join(one.name for one in some)} |")
+        itself = "nothing" if some[0].gives is Gives.NOTHING else some[0].gives
+        lines.append(f"| {back} | {itself} | {', '.join(estimator.name for estimator in some)} |")
     return "\n".join(lines)
 
 
-def short_list(found: Sequence[Supported]) -> str:
+def short_list(supported: Sequence[Supported]) -> str:
     """The list of docs/overview.md."""
-    rows = [(str(gives), _some(names)) for gives, names in _models(found) if len(names) >= SHOWN]
+    rows = [(str(gives), _some(names)) for gives, names in _models(supported) if len(names) >= SHOWN]
     rows.insert(-1, ("what the models inside give", f"{_some(models_of_models())}; GridSearchCV"))
     rows.insert(
         -1,
@@ -239,10 +239,10 @@ def short_list(found: Sequence[Supported]) -> str:
     )
 
 
-def _models(found: Iterable[Supported]) -> list[tuple[Gives, list[str]]]:
+def _models(supported: Iterable[Supported]) -> list[tuple[Gives, list[str]]]:
     """Names of models by what they give."""
-    models = [one for one in found if one.back is None]
-    groups = [(gives, [one.name for one in models if one.gives is gives]) for gives in Gives]
+    models = [estimator for estimator in supported if estimator.back is None]
+    groups = [(gives, [estimator.name for estimator in models if estimator.gives is gives]) for gives in Gives]
     return [(gives, names) for gives, names in groups if names]
 
 
@@ -262,10 +262,10 @@ def main() -> None:
     """`python -m lostwax_dev.supported [ROOT]` rewrites lists in docs/overview.md and docs/tables.md."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd()
     torch.set_num_threads(1)
-    found = listed()
+    supported = listed()
     for page, mark, lines in (
-        (root / "docs" / "overview.md", "short", short_list(found)),
-        (root / "docs" / "tables.md", "list", full_list(found)),
+        (root / "docs" / "overview.md", "short", short_list(supported)),
+        (root / "docs" / "tables.md", "list", full_list(supported)),
     ):
         page.write_text(with_list(page.read_text(), mark, lines))
 

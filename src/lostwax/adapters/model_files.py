@@ -105,16 +105,17 @@ def released_computation(path: str | PathLike[str], data: Any, sample_weight: An
     x = torch.from_numpy(inputs.features(X)).flatten(1)
     labels, classes = inputs.any_labels(inputs.targets(y, len(x)))
     weight = inputs.weights(sample_weight, len(x))
-    arrays = {name: one.astype(np.float32) for name, one in named_arrays(path).items()}  # as ONNX holds them
+    arrays = {name: values.astype(np.float32) for name, values in named_arrays(path).items()}  # as ONNX holds them
     width = x.shape[1]
-    flat = {name: one for name, one in arrays.items() if one.ndim == 1 and len(one) > width and not len(one) % width}
-    rows = {
-        f"{name} as rows": one.reshape(-1, width) for name, one in flat.items()
-    }  # attributes hold rows side by side
-    found = scan({**arrays, **rows}, x, labels, weight)
+    rows = {  # attributes hold rows side by side
+        f"{name} as rows": values.reshape(-1, width)
+        for name, values in arrays.items()
+        if values.ndim == 1 and len(values) > width and not len(values) % width
+    }
+    facts = scan({**arrays, **rows}, x, labels, weight)
     columns = Columns(inputs.column_names(X, []), ((),) * width)
-    fitted = Fitted(Path(path).name, Records(x, labels), weight, None, found.sums, found.extremes, found.stored)
-    some = bool(found.sums or found.extremes or found.stored)
+    fitted = Fitted(Path(path).name, Records(x, labels), weight, None, facts.sums, facts.extremes, facts.stored)
+    some = bool(facts.sums or facts.extremes or facts.stored)
     return ReleasedTable(
         name=Path(path).name,
         table=fitted.table,
@@ -122,7 +123,7 @@ def released_computation(path: str | PathLike[str], data: Any, sample_weight: An
         columns=columns,
         parts=(Part(fitted, to_cells(lambda values: values, columns)),) if some else (),
         classes=classes,
-        notes=found.notes,
+        notes=facts.notes,
         unread=("the computation in the file was not audited: it cannot be fitted again.",),
     )
 

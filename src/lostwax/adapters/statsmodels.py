@@ -72,7 +72,7 @@ def released(results: Any, data: Any, sample_weight: Any = None) -> ReleasedTabl
     try:
         fitted = read(results, data, sample_weight)
     except KindNotReadError as error:
-        return _held(results, data, sample_weight, error)
+        fitted = _without_equation(results, data, sample_weight, error)
     return ReleasedTable(
         name=fitted.name,
         table=fitted.table,
@@ -81,10 +81,11 @@ def released(results: Any, data: Any, sample_weight: Any = None) -> ReleasedTabl
         parts=(Part(fitted, _unchanged),),
         classes=fitted.classes,
         notes=fitted.notes,
+        unread=fitted.unread,
     )
 
 
-def _held(results: Any, data: Any, sample_weight: Any, error: KindNotReadError) -> ReleasedTable:
+def _without_equation(results: Any, data: Any, sample_weight: Any, error: KindNotReadError) -> Fitted:
     """The rows that results hold; the error if they hold none."""
     X, y = inputs.unpack(data)
     design = _Design.of(results, X)
@@ -92,16 +93,14 @@ def _held(results: Any, data: Any, sample_weight: Any, error: KindNotReadError) 
     if not stored:
         raise error
     labels, classes = inputs.any_labels(inputs.targets(y, len(design.x)))
-    weight = inputs.weights(sample_weight, len(design.x))
-    name = f"statsmodels {type(results.model).__name__}"
-    fitted = Fitted(name, Records(design.x, labels), weight, None, stored=stored)
-    return ReleasedTable(
-        name=name,
-        table=fitted.table,
-        weight=weight,
-        columns=Columns(design.names, ((),) * design.x.shape[1]),
-        parts=(Part(fitted, _unchanged),),
+    return Fitted(
+        name=f"statsmodels {type(results.model).__name__}",
+        table=Records(design.x, labels),
+        weight=inputs.weights(sample_weight, len(design.x)),
+        model=None,
+        stored=stored,
         classes=classes,
+        columns=design.names,
         notes=(*design.notes, *notes),
         unread=(f"the parameters were not attacked: {error.reason}.",),
     )
@@ -117,17 +116,16 @@ def read(results: Any, data: Any, sample_weight: Any = None) -> Fitted:
     inputs.check_finite(f"params of {type(results.model).__name__}", params)
     model = _stationary(params, design, loss, stopped=not _converged(results))
     target, classes = _targets(labels, loss, len(model.weight))
-    weight = inputs.weights(_weights(results, sample_weight), len(design.x))
-    stored, note = _stored(results, design)
+    stored, notes = _stored(results, design)
     fitted = Fitted(
         name=f"statsmodels {type(results.model).__name__}",
         table=Records(design.x, target),
-        weight=weight,
+        weight=inputs.weights(_weights(results, sample_weight), len(design.x)),
         model=model,
         stored=stored,
         classes=classes,
         columns=design.names,
-        notes=(*design.notes, *note),
+        notes=(*design.notes, *notes),
     )
     check_empty_columns(fitted)
     return of_this_table(fitted, precision=inputs.precision(design.x))
@@ -154,8 +152,8 @@ class _Design(NamedTuple):
                 "rebuild. This is no all-clear: whoever knows all other targets can read the missing one from it."
             )
         known = results.model.exog_names or [f"x{place}" for place in range(width)]  # remove_data() may drop them
-        names, held = tuple(str(known[place]) for place in places), getattr(results.model, "exog", None)
-        ones = 1.0 if held is None or constant is None else float(np.asarray(held)[0, constant])
+        names, stored = tuple(str(known[place]) for place in places), getattr(results.model, "exog", None)
+        ones = 1.0 if stored is None or constant is None else float(np.asarray(stored)[0, constant])
         if hasattr(X, "columns") and set(names) <= set(X.columns):
             return cls(_numbers(X[list(names)]), names, places, constant, ones)
         columns = np.shape(X)[-1] if np.ndim(X) == 2 else 0
@@ -163,14 +161,14 @@ class _Design(NamedTuple):
         if columns in (width, len(places)) and not from_formula:
             x = _numbers(X)
             return cls(x[:, places] if columns == width else x, names, places, constant, ones)
-        if from_formula and held is not None:
-            if len(held) != len(X):
+        if from_formula and stored is not None:
+            if len(stored) != len(X):
                 raise ValueError(
-                    f"audit: X has {len(X):,} rows, but the model was fitted on {len(held):,}: it drops rows with "
+                    f"audit: X has {len(X):,} rows, but the model was fitted on {len(stored):,}: it drops rows with "
                     "missing values. Pass (results.model.exog, results.model.endog)."
                 )
             note = "the formula's design matrix was audited: its columns are those of the model, not of the table."
-            return cls(_numbers(np.asarray(held)[:, places]), names, places, constant, ones, (note,))
+            return cls(_numbers(np.asarray(stored)[:, places]), names, places, constant, ones, (note,))
         raise ValueError(
             f"audit: X has {columns} columns, but the model was fitted on {width}: {', '.join(map(str, known))}. Pass "
             "its design matrix, with or without the column of ones."
@@ -220,10 +218,10 @@ def _weights(results: Any, sample_weight: Any) -> Any:
         return sample_weight
     model = results.model
     parts = ("weights",) if type(model).__name__ == "WLS" else ("freq_weights", "var_weights")
-    held = [np.asarray(getattr(model, part)) for part in parts if getattr(model, part, None) is not None]
-    if not held and type(model).__name__ == "WLS":
+    weights = [np.asarray(values) for part in parts if (values := getattr(model, part, None)) is not None]
+    if not weights and type(model).__name__ == "WLS":
         raise ValueError("audit: WLS without its data has no weights. Pass sample_weight=, as in WLS(..., weights=).")
-    return np.prod(held, axis=0) if held else None
+    return np.prod(weights, axis=0) if weights else None
 
 
 def _stationary(params: Numbers, design: _Design, loss: Loss, *, stopped: bool) -> Stationary:
@@ -262,14 +260,11 @@ def _stored(results: Any, design: _Design) -> tuple[tuple[Stored, ...], tuple[No
         if rows is not None:
             x = torch.from_numpy(np.asarray(rows, dtype=np.float64)[:, design.places])
             notes.insert(0, stored_rows(source))
-            return (Stored(source, x, _stored_targets(targets)),), tuple(notes)
+            values = np.asarray(targets).squeeze()
+            numbers = values.ndim == 1 and values.dtype.kind in "iuf"  # one per row
+            y = torch.from_numpy(values.astype(np.float64)) if numbers else None
+            return (Stored(source, x, y),), tuple(notes)
     return (), tuple(notes)
-
-
-def _stored_targets(targets: Any) -> Tensor | None:
-    """One number per row; None for anything else."""
-    values = np.asarray(targets).squeeze()
-    return torch.from_numpy(values.astype(np.float64)) if values.ndim == 1 and values.dtype.kind in "iuf" else None
 
 
 def _unchanged(rows: Tensor) -> Cells:

@@ -373,8 +373,13 @@ class RecoNN:
         with torch.random.fork_rng(devices=[like.device] if like.is_cuda else []):
             decoder = self.decoder_for(knowledge, _unscaled(small), Span.of(like)).to(like)
             seen = torch.randn(self.batch_size, small, device=like.device, dtype=like.dtype)
-            optimiser = torch.optim.AdamW(decoder.parameters())
-            seconds = min(_timed_step(decoder, optimiser, seen) for _ in range(3))
+            optimiser, seconds = torch.optim.AdamW(decoder.parameters()), math.inf
+            for _ in range(3):
+                start = time.perf_counter()
+                fit(decoder, optimiser, [[decoder(seen).square().mean()]])
+                if seen.is_cuda:
+                    torch.cuda.synchronize()
+                seconds = min(seconds, time.perf_counter() - start)
         if small == features:
             return seconds
         return seconds * self.decoder_parameters(knowledge, features) / self.decoder_parameters(knowledge, small)
@@ -418,11 +423,3 @@ def _unscaled(features: int) -> Standardise:
     """Every feature as it is."""
     still = torch.zeros(features, dtype=torch.float64)
     return Standardise(torch.arange(features), still, still + 1, features, math.inf)
-
-
-def _timed_step(decoder: nn.Module, optimiser: torch.optim.Optimizer, seen: Tensor) -> float:
-    start = time.perf_counter()
-    fit(decoder, optimiser, [(decoder(seen).square().mean() for _ in range(1))])
-    if seen.is_cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter() - start

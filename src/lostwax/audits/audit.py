@@ -131,9 +131,14 @@ class Audit:
         return self.findings[0].verdicts
 
     @property
+    def victim_of_game(self) -> NDArray[np.int64]:
+        """(games,) guesses from one release, or for equal secrets, have one number."""
+        return self.games if self.groups is None else self.groups
+
+    @property
     def victims(self) -> int:
-        """How many of the games are independent: guesses from one release, or for equal secrets, count as one."""
-        return len(np.unique(self.games if self.groups is None else self.groups))
+        """How many of the games are independent."""
+        return len(np.unique(self.victim_of_game))
 
     @property
     def complete(self) -> bool:
@@ -143,6 +148,11 @@ class Audit:
     def interval(self, won: int) -> tuple[float, float]:
         """The 95 % interval of the share of games that was won, counted by victims; over splits, if games share one."""
         return spread_interval(won * self.victims / len(self.games), self.victims, self.split_spread)
+
+    def ends(self, won: int) -> tuple[float, float]:
+        """The same, and the share itself twice where every record was tried: then nothing is estimated."""
+        share = won / len(self.games)
+        return (share, share) if self.complete else self.interval(won)
 
     @cached_property
     def conclusion(self) -> Conclusion:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,8 +20,6 @@ from lostwax.metrics.estimate import clopper_pearson
 from lostwax.numerals import percent
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lostwax.audits.audit import Audit, Finding
 
 LEVEL = 0.01  # at most this share of audits of pure noise is graded above chance, over all their lines and tests
@@ -44,15 +43,25 @@ class Line(NamedTuple):
     by_target: bool = False  # the grade is that of the target: the other columns alone have a lower one
 
 
-class Conclusion(NamedTuple):
+@dataclass(frozen=True)
+class Conclusion:
     """One grade for the whole audit: that of its worst line."""
 
     grade: Grade
     line: Line
-    headline: str
-    evidence: tuple[Evidence, ...]  # each share beside what chance gives, with its interval
-    open: tuple[str, ...] = ()  # why it is undecided, or what else might be found
-    by_membership: bool = False  # the grade is that of the question "was this person in it?", above that of the line
+    open: tuple[str, ...]  # why it is undecided, or what else might be found
+    by_membership: bool  # the grade is that of the question "was this person in it?", above that of the line
+    words: Words = field(repr=False, compare=False)
+
+    @property
+    def headline(self) -> str:
+        """What a manager reads."""
+        return self.words.of_membership(self.grade) if self.by_membership else self.words.headline(self.grade)
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """Each share beside what chance gives, with its interval."""
+        return tuple(self.words.evidence(self.grade))
 
     def __str__(self) -> str:
         return " ".join((self.headline, *self.sentences, *self.open))
@@ -80,12 +89,14 @@ def conclude(audit: Audit) -> Conclusion:
         membership = Grade.BETTER_THAN_CHANCE
     by_membership = membership.severity > grade.severity
     grade = membership if by_membership else grade
-    reasons = _open(audit, worst, grade)
+    reasons: tuple[str, ...] = ()
+    if not (worst.grade is Grade.EXACT and worst.rebuilt == len(audit.games)):  # else there is no more to find
+        too_little = () if grade.leaks else _too_little(audit, worst)
+        reasons = (*(f"Not answered: {why}" for why in audit.unanswered), *too_little)
     if not grade.leaks:
         grade = Grade.LIMITED if _is_limited(audit) else Grade.UNDECIDED if reasons else Grade.NOT_FOUND
     words = Words(audit, worst, lines[0], 1 if audit.kind == "this model" else len(lines))
-    headline = words.of_membership(grade) if by_membership else words.headline(grade)
-    return Conclusion(grade, worst, headline, tuple(words.evidence(grade)), reasons, by_membership)
+    return Conclusion(grade, worst, reasons, by_membership, words)
 
 
 class _Test(NamedTuple):
@@ -105,7 +116,10 @@ def _lines(audit: Audit) -> tuple[list[Line], Grade]:
     by_line = {finding.name: _tests(audit, finding) for finding in audit.findings}
     tests = [_Test(name, False, *test) for name, line_tests in by_line.items() for test in line_tests.items()]
     tests += [_Test(line.name, True, *test) for line in audit.findings for test in _target_tests(audit, line)]
-    tests += [_Test(MEMBERSHIP, False, *test) for test in _of_membership(audit).items()]
+    if audit.membership is not None:  # how many pairs are told apart, of which chance gives half
+        large = audit.membership.share.low - 0.5 > LARGE * 0.5
+        grade = Grade.RECOGNISABLE if large else Grade.BETTER_THAN_CHANCE
+        tests.append(_Test(MEMBERSHIP, False, grade, audit.membership.chance))
     grades: defaultdict[tuple[str, bool], Grade] = defaultdict(lambda: Grade.NOT_FOUND)
     for place, test in enumerate(sorted(tests, key=lambda test: test.chance)):
         if test.chance > LEVEL / (len(tests) - place):
@@ -136,18 +150,11 @@ def _worse(first: Grade, second: Grade) -> Grade:
     return max(first, second, key=lambda grade: grade.severity)
 
 
-def _of_membership(audit: Audit) -> dict[Grade, float]:
-    """The same for the question "was this person in it?": how many pairs are told apart, of which chance gives half."""
-    if audit.membership is None:
-        return {}
-    large = audit.membership.share.low - 0.5 > LARGE * 0.5
-    return {Grade.RECOGNISABLE if large else Grade.BETTER_THAN_CHANCE: audit.membership.chance}
-
-
 def _tests(audit: Audit, finding: Finding) -> dict[Grade, float]:
     """What would be a leak, and the probability of seeing as much by chance."""
     if audit.chance is not None:
-        won = _by_victims(audit, finding.rebuilt)
+        _, group, size = np.unique(audit.victim_of_game, return_inverse=True, return_counts=True)
+        won = float((finding.rebuilt / size[group]).sum())  # games of one victim count as one
         chance = audit.chance if audit.chance_by_victims is None else audit.chance_by_victims
         low = clopper_pearson(won, audit.victims)[0]
         grade = Grade.RECOGNISABLE if low - chance > LARGE * (1 - chance) else Grade.BETTER_THAN_CHANCE
@@ -200,14 +207,6 @@ def _at_least(won: float, trials: int, chance: float) -> float:
     return 1.0 if wins == 0 else float(bdtrc(wins - 1, trials, min(1.0, chance)))
 
 
-def _by_victims(audit: Audit, won: NDArray[np.bool_]) -> float:
-    """Games won, where those of one group count as one: the sum of each group's share."""
-    _, group, size = np.unique(
-        audit.games if audit.groups is None else audit.groups, return_inverse=True, return_counts=True
-    )
-    return float((won / size[group]).sum())
-
-
 def most_advantage(audit: Audit) -> float:
     """The share of what guessing leaves to win that any attack may reach: in this game, or with two candidates.
 
@@ -223,14 +222,6 @@ def _is_limited(audit: Audit) -> bool:
     if audit.ceiling is None or audit.privacy is None:
         return False
     return audit.ceiling.certified and audit.privacy.membership.certified and most_advantage(audit) <= LARGE
-
-
-def _open(audit: Audit, worst: Line, grade: Grade) -> tuple[str, ...]:
-    """What stands in the way of an all-clear, each as a sentence; nothing once all records are rebuilt."""
-    if worst.grade is Grade.EXACT and worst.rebuilt == len(audit.games):
-        return ()
-    reasons = [f"Not answered: {why}" for why in audit.unanswered]
-    return (*reasons, *(() if grade.leaks else _too_little(audit, worst)))
 
 
 def _too_little(audit: Audit, worst: Line) -> Iterator[str]:
@@ -269,6 +260,6 @@ def _uncompared(audit: Audit, finding: Finding) -> int:
     """How many rebuilt records (not had anyway) luck may not have looked at: it compares some of the games."""
     if finding.luck is None or finding.luck.games >= audit.victims:
         return 0
-    groups, had = audit.games if audit.groups is None else audit.groups, audit.had_anyway()
+    groups, had = audit.victim_of_game, audit.had_anyway()
     rebuilt, anyway = (len(np.unique(groups[won])) for won in (finding.rebuilt & ~had, finding.rebuilt & had))
     return max(0, rebuilt - max(0, int(finding.luck.rebuilt) - anyway))

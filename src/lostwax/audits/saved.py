@@ -191,16 +191,13 @@ def _value(hint: Any, plain: Any) -> Any:
         each = [parts[0]] * len(plain) if parts[-1] is ... else parts
         return tuple(_value(part, stored) for part, stored in zip(each, plain, strict=True))
     if kind is Mapping:
-        return {_name(parts[0], name): _value(parts[1], part) for name, part in plain.items()}
+        by_name = issubclass(parts[0], Enum)
+        return {parts[0][name] if by_name else parts[0](name): _value(parts[1], part) for name, part in plain.items()}
     if hint is float or (isinstance(hint, type) and issubclass(hint, Enum)):
         return hint(plain)
     if is_dataclass(hint) or hasattr(hint, "_fields"):
         return hint(*plain) if isinstance(plain, list) else hint(**_values(hint, plain))
     return plain
-
-
-def _name(hint: Any, name: str) -> Any:
-    return hint[name] if isinstance(hint, type) and issubclass(hint, Enum) else hint(name)
 
 
 def read_plain(path: Path) -> dict[str, Any]:
@@ -224,19 +221,13 @@ def read_plain(path: Path) -> dict[str, Any]:
 
 def check(plain: Mapping[str, Any], source: str) -> None:
     """Hold it against the schema in the package."""
+    from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
-    error = best_match(_validator().iter_errors(plain))
+    error = best_match(Draft202012Validator(_schema()).iter_errors(plain))
     if error is not None:
         rule = f"{error.validator} {error.validator_value!s:.150}"  # the message would quote what the file holds
         raise ValueError(f"{source}: {error.json_path:.200} does not fit the schema of audits: {rule}.")
-
-
-@cache
-def _validator() -> Any:
-    from jsonschema import Draft202012Validator
-
-    return Draft202012Validator(_schema())
 
 
 @cache
@@ -292,8 +283,11 @@ def _in_finding(finding: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterato
     games, cells, luck = len(plain["games"]), finding.get("cells"), finding.get("luck")
     if finding["rebuilt"] != (as_array(finding["errors"][plain["criterion"]]) <= plain["threshold"]).tolist():
         yield "rebuilt contradicts its errors and the threshold"
-    if finding.get("neurons") is not None and not _fits(finding["neurons"], games):
-        yield "neurons does not hold a number for each neuron, in three of the games"
+    if (neurons := finding.get("neurons")) is not None:
+        places, rows = neurons["places"], len(neurons["rows"])
+        tables = (neurons["shares"], neurons["standard_errors"])
+        if max(places) >= games or any(list(map(len, table)) != [rows] * len(places) for table in tables):
+            yield "neurons does not hold a number for each neuron, in three of the games"
     if cells is not None and cells["certified"] > cells["exact"]:
         yield "cells has more that are certified than exact"
     if (target := finding.get("target")) is not None:
@@ -385,13 +379,6 @@ def _columns(plain: Mapping[str, Any]) -> list[tuple[str, Sequence[Any]]]:
         if finding["verdicts"]:
             columns.append((f"{finding['name']} / verdicts", finding["verdicts"]))
     return columns
-
-
-def _fits(plain: Mapping[str, Any], games: int) -> bool:
-    """Is there a list per place, and a number per row in each?"""
-    tables, rows = (plain["shares"], plain["standard_errors"]), len(plain["rows"])
-    complete = all(len(table) == len(plain["places"]) and {rows} == {len(row) for row in table} for table in tables)
-    return complete and max(plain["places"]) < games
 
 
 def _no_records(*games: int) -> Records:

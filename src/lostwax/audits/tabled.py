@@ -112,7 +112,7 @@ def _share(name: str, share: float | None, audit: Audit) -> Row:
     """It and its ends; all three the same where every record was tried, and nothing is estimated."""
     if share is None:
         return {name: None, f"{name}_low": None, f"{name}_high": None}
-    low, high = (share, share) if audit.complete else audit.interval(round(share * len(audit.games)))
+    low, high = audit.ends(round(share * len(audit.games)))
     return {name: share, f"{name}_low": low, f"{name}_high": high}
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FEWEST_NULLS = 99  # to tell a false-positive rate of 1 %
 WIDTH, NARROWEST = 120, 60  # columns
+REASONS = ("solver-limited", "information-limited", "attack-limited", "undecided")
 HEADER: tuple[str, ...] = "", "rebuilt", "nearer", "median error", "labels", "ms per record", "why the rest is not"
 
 
@@ -79,7 +80,12 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
     if not conclusion.open:  # else the conclusion names them
         lines += [f"not answered: {why}" for why in audit.unanswered]
     lines += audit.left_out
-    return "\n".join(part for line in lines for part in _folded(line, widest))
+    # lines of a table fit already; others are broken between words, and go on below with an indent
+    folded = [
+        [line] if len(line) <= widest else wrap(line, widest, subsequent_indent="  ", break_on_hyphens=False)
+        for line in lines
+    ]
+    return "\n".join(part for parts in folded for part in parts)
 
 
 def _rows(audit: Audit) -> list[tuple[str, ...]]:
@@ -90,7 +96,8 @@ def _rows(audit: Audit) -> list[tuple[str, ...]]:
         rebuilt, error = _rate(numbers["rebuilt"], audit), _error(numbers["median_error"])
         nearer = "" if audit.chance is not None else _rate(numbers["beats_baselines"], audit)
         time = f"{numbers['milliseconds_per_record']:.3f}"
-        rows.append((finding.name, rebuilt, nearer, error, _labels(numbers, audit), time, _reasons(numbers)))
+        reasons = [f"{100 * numbers[reason]:.1f} % {reason}" for reason in REASONS if numbers.get(reason, 0) > 0]
+        rows.append((finding.name, rebuilt, nearer, error, _labels(numbers, audit), time, ", ".join(reasons)))
     for name in audit.baselines:
         rebuilt, error = _rate(summary[name]["rebuilt"], audit), _error(summary[name]["median_error"])
         rows.append((name, rebuilt, "", error, "", "", ""))
@@ -122,11 +129,6 @@ def cut_to_fit(rows: Sequence[Sequence[str]], width: int) -> list[str]:
 def least_widths(rows: Sequence[Sequence[str]]) -> list[int]:
     """Of each column, the longest word."""
     return [max(len(word) for cell in column for word in cell.split() or [""]) for column in zip(*rows, strict=True)]
-
-
-def _folded(line: str, width: int) -> list[str]:
-    """Lines of a table fit already; others are broken between words, and go on below with an indent."""
-    return [line] if len(line) <= width else wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def plain_spaces(text: str) -> str:
@@ -178,11 +180,6 @@ def _rate(share: float, audit: Audit) -> str:
 
 def _error(value: float) -> str:
     return f"{value:.3f}" if 0.001 <= value < 1000 else f"{value:.1e}"
-
-
-def _reasons(numbers: dict[str, float]) -> str:
-    reasons = ("solver-limited", "information-limited", "attack-limited", "undecided")
-    return ", ".join(f"{100 * numbers[reason]:.1f} % {reason}" for reason in reasons if numbers.get(reason, 0) > 0)
 
 
 class Fact(NamedTuple):

@@ -1,15 +1,24 @@
-"""Audit of a forest against an adversary who knows no row: the whole table is rebuilt from the counts of its trees."""
+"""Audit of a forest against an adversary who knows no row: the whole table is rebuilt from the counts of its trees.
+
+Where the order of rows is not known, each true row is compared with the rebuilt row that a best matching gives it. This
+favours every guess, so chance is favoured alike: what the attack tells of each column is dealt anew among its rows, and
+the table matched again. Such a table has the frequencies of the rebuilt one, in each class, and knows no row.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
@@ -17,25 +26,34 @@ from lostwax.adapters import sklearn
 from lostwax.adapters.sklearn.inputs import features
 from lostwax.adapters.sklearn.trees import forest_alone
 from lostwax.attacks.whole_table import RebuiltTable, Search, TooManyCellsError, WholeTable
-from lostwax.audits.audit import Audit, Verdict
+from lostwax.audits.audit import Audit, Finding, Verdict
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.checks import check_minutes, check_rows_differ
-from lostwax.audits.judging import Answer
-from lostwax.audits.matched import Claims, MatchedRows, WholeTableGames
+from lostwax.audits.judging import Answer, Errors, check_shape
+from lostwax.audits.luck import Luck
 from lostwax.audits.play import Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Cells, Columns, Guess, Kept, Records
 from lostwax.games.cells import Bounds
 from lostwax.games.facts import threat_facts
+from lostwax.games.judges import OneToOne
 from lostwax.games.trees import Forest
 from lostwax.progress import clock_time, progress
+from lostwax.seeds import generator
 
 SECONDS = 20.0  # of the search for a table, and as long again to prove which cells are certain
 USUAL = 0.2  # share of blind tables with a row that has what is claimed of one: more are no news
 REACH = 2  # deviations: how far from its mean an open interval goes
 BINARY = np.array([0.0, 1.0])
+DRAWS = 399  # blind tables: one that is better than all of them is so by chance with probability 1/400
+MAX_COMPARED_ROWS = 500  # rows that blind tables are matched with
+CLAIM_DRAWS = 99  # blind tables in which rows are looked for
+MIN_CLASS_ROWS = 5  # rows of a class whose frequencies chance is given; smaller classes are taken together
+LABEL = 1e-6  # what a wrong label costs: it decides between rows that are equal
+BLIND, BLIND_TABLE = "blind guess (means and most common values)", "blind table (columns shuffled)"
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
@@ -56,7 +74,7 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
     public, seconds = Public.of(x.numpy()), SECONDS if max_minutes is None else 30 * max_minutes
     start = time.perf_counter()
     with progress(f"search for the table (at most {clock_time(2 * seconds)})"):
-        found, unanswered = _rebuilt(forest, public, x.shape, seconds, seed)
+        rebuilt, unanswered = _rebuilt(forest, public, x.shape, seconds, seed)
     seconds_taken = time.perf_counter() - start
     judging = WholeTableGames(
         table,
@@ -64,12 +82,12 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         blind=_blind(x, public),
         blocks=public.blocks,
         numbers=~public.binary,
-        ordered=found.ordered,
+        ordered=rebuilt.ordered,
         seed=seed,
     )
-    matched, cells, claims = _matched(found, judging, public)
+    matched, cells, claims = _matched(rebuilt, judging, public)
     exact = cells.kept == Kept.EXACT
-    if found.ordered:
+    if rebuilt.ordered:
         certified = cells
     else:  # that there is a row with these values is no news where a blind table has one too
         unusual = judging.usual(claims) < USUAL
@@ -81,12 +99,18 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         certified=torch.from_numpy(exact[:, (x.amax(0) > x.amin(0)).numpy()].all(1, keepdims=True)),
     )
     line = judged(judging, Answer(WholeTable(), guess, seconds_taken))
+    # a row that is not rebuilt although the search came to its end is not in the counts of nodes
+    other = Verdict.ATTACK_LIMITED if rebuilt.solves and rebuilt.proven else Verdict.UNDECIDED
     finding = replace(
         line.finding,
         luck=judging.luck(matched),
         cells=CellsKept.of(cells, certified, x, x),
-        verdicts=_verdicts(line.finding.rebuilt, settled=found.solves and found.proven),
+        verdicts=tuple(Verdict.RECOVERABLE if won else other for won in line.finding.rebuilt.tolist()),
     )
+    order = "rows are rebuilt without their order: each is compared with the true row of a best matching, as chance is."
+    if rebuilt.ordered:
+        order = "bootstraps are drawn again from the seeds in the model and tell rows apart: row i is rebuilt as row i."
+    limit = f"the search took at most {seconds:g} s for a table, and as long again for others (max_minutes sets both)."
     return filled(
         judging,
         [line._replace(finding=finding)],
@@ -99,7 +123,7 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         population=len(table),
         seed=seed,
         provenance=of_table(table),
-        notes=(*public.notes(columns), _order(found), _limit(seconds)),
+        notes=(*public.notes(columns), order, limit),
         unanswered=unanswered,
         classes=released.classes,
         columns=columns.names,
@@ -194,31 +218,22 @@ def _rebuilt(
     """The table, and what the search leaves open; a table of which nothing is known if it cannot be begun."""
     values = dict.fromkeys(np.flatnonzero(public.binary).tolist(), BINARY)
     try:
-        found = WholeTable(Search(seconds))(forest, shape[1], values=values, one_hot=public.one_hot, seed=seed % 2**31)
+        table = WholeTable(Search(seconds))(forest, shape[1], values=values, one_hot=public.one_hot, seed=seed % 2**31)
     except TooManyCellsError as error:
         anything, nothing = np.full(shape, np.inf), np.zeros(shape, dtype=bool)
         labels = np.zeros(shape[0], dtype=np.int64)
-        found = RebuiltTable(
-            np.zeros(shape),
-            -anything,
-            anything,
-            labels,
-            nothing,
-            nothing[:, 0],
-            ordered=False,
-            solves=False,
-            proven=False,
-        )
-        return found, (str(error),)
-    if not found.solves:
-        return found, (
+        facts = {"ordered": False, "solves": False, "proven": False}
+        table = RebuiltTable(np.zeros(shape), -anything, anything, labels, nothing, nothing[:, 0], **facts)
+        return table, (str(error),)
+    if not table.solves:
+        return table, (
             f"The search was stopped after {seconds:g} s, before it found a table with all counts of the trees. Allow "
             "more minutes (max_minutes).",
         )
-    if found.proven:
-        return found, ()
+    if table.proven:
+        return table, ()
     cure = "Allow more minutes (max_minutes)." if find_spec("ortools") else "Install lostwax[solver]."
-    return found, (f"Which cells are the same in every table with these counts was not proven. {cure}",)
+    return table, (f"Which cells are the same in every table with these counts was not proven. {cure}",)
 
 
 def _blind(x: Tensor, public: Public) -> Tensor:
@@ -230,23 +245,23 @@ def _blind(x: Tensor, public: Public) -> Tensor:
     return blind
 
 
-def _matched(found: RebuiltTable, judging: WholeTableGames, public: Public) -> tuple[MatchedRows, Cells, Claims]:
+def _matched(rebuilt: RebuiltTable, judging: WholeTableGames, public: Public) -> tuple[MatchedRows, Cells, Claims]:
     """The rebuilt rows beside the true ones, and what is known of each cell.
 
     Cells that nothing is known of are blind guesses; so is how far an interval goes that has no end.
     """
     truth, blind = judging.table.x.numpy(), judging.blind.numpy()
     spread = REACH * truth.std(0)
-    low = np.where(np.isfinite(found.low), found.low, np.minimum(blind - spread, found.high))
-    high = np.where(np.isfinite(found.high), found.high, np.maximum(blind + spread, found.low))
-    unbounded = ~np.isfinite(found.low) & ~np.isfinite(found.high)
-    known = np.where(public.binary, found.low == found.high, ~unbounded)
-    x = np.where(public.binary, found.x, (low + high) / 2)
+    low = np.where(np.isfinite(rebuilt.low), rebuilt.low, np.minimum(blind - spread, rebuilt.high))
+    high = np.where(np.isfinite(rebuilt.high), rebuilt.high, np.maximum(blind + spread, rebuilt.low))
+    unbounded = ~np.isfinite(rebuilt.low) & ~np.isfinite(rebuilt.high)
+    known = np.where(public.binary, rebuilt.low == rebuilt.high, ~unbounded)
+    x = np.where(public.binary, rebuilt.x, (low + high) / 2)
     grouped = np.isin(np.arange(len(blind)), [column for group in public.one_hot for column in group])
     x = np.where(known | grouped, x, blind)
-    labels = found.labels.astype(np.int64)
+    labels = rebuilt.labels.astype(np.int64)
     order = judging.order(x, labels)
-    low, high, certain = found.low[order], found.high[order], found.certain[order]
+    low, high, certain = rebuilt.low[order], rebuilt.high[order], rebuilt.certain[order]
     x, known = x[order], known[order]
     # a value is at most the threshold above it, as float32; a row that was matched with another need not be within
     within = (low <= truth.astype(np.float32)) & (truth.astype(np.float32) <= high)
@@ -254,22 +269,196 @@ def _matched(found: RebuiltTable, judging: WholeTableGames, public: Public) -> t
     kept = np.select(kinds, [Kept.LOST, Kept.ESTIMATED, Kept.EXACT, Kept.INTERVAL], Kept.ESTIMATED)
     cells = Cells(x, kept.astype(np.uint8), Bounds(low, high, np.zeros(x.shape, dtype=bool)))
     claims = Claims(
-        low.astype(np.float64), high.astype(np.float64), certain & known, labels[order], found.label_certain[order]
+        low.astype(np.float64), high.astype(np.float64), certain & known, labels[order], rebuilt.label_certain[order]
     )
     return MatchedRows(x, labels[order], known), cells, claims
 
 
-def _verdicts(rebuilt: Bools, *, settled: bool) -> tuple[Verdict, ...]:
-    """Rows that are not rebuilt although the search came to its end are not in the counts of nodes."""
-    other = Verdict.ATTACK_LIMITED if settled else Verdict.UNDECIDED
-    return tuple(Verdict.RECOVERABLE if won else other for won in rebuilt.tolist())
+class MatchedRows(NamedTuple):
+    """What a rebuilt table tells, its rows in the order of the true ones that they were matched with."""
+
+    x: Floats  # (n, d)
+    labels: Ints  # (n,)
+    known: Bools  # (n, d) cells that the model tells anything about; others are blind guesses
 
 
-def _order(found: RebuiltTable) -> str:
-    if found.ordered:
-        return "bootstraps are drawn again from the seeds in the model and tell rows apart: row i is rebuilt as row i."
-    return "rows are rebuilt without their order: each is compared with the true row of a best matching, as chance is."
+class Claims(NamedTuple):
+    """What is proven of some rows, whichever they are."""
+
+    low: Floats  # (n, d)
+    high: Floats  # (n, d)
+    certain: Bools  # (n, d) the cell is within its bounds
+    labels: Ints  # (n,)
+    label_certain: Bools  # (n,)
+
+    def held_by(self, x: Floats, labels: Ints) -> Bools:
+        """(n, m) whether each row of a table (m, d) has what is claimed of each."""
+        holds: Bools = ~self.label_certain[:, None] | (self.labels[:, None] == labels)
+        for low, high, certain, cells in zip(self.low.T, self.high.T, self.certain.T, x.T, strict=True):
+            holds &= ~certain[:, None] | ((low[:, None] <= cells) & (cells <= high[:, None]))
+        return holds
 
 
-def _limit(seconds: float) -> str:
-    return f"the search took at most {seconds:g} s for a table, and as long again for others (max_minutes sets both)."
+@dataclass(frozen=True, eq=False)
+class WholeTableGames:
+    """One game per row of a table that is rebuilt as a whole."""
+
+    table: Records  # (n, d), (n,)
+    scoring: Scoring
+    blind: Tensor  # (d,) a guess for every row
+    blocks: Sequence[Sequence[int]]  # columns; those of a one-hot group together
+    numbers: Bools  # (d,) columns whose values are not public
+    ordered: bool  # row i of the rebuilt table is row i
+    seed: int
+
+    def order(self, x: Floats, labels: Ints | None = None, rows: Ints | None = None) -> Ints:
+        """(r,) the row of a table (n, d) that is compared with each of the true rows, or of all."""
+        rows = np.arange(len(self.table)) if rows is None else rows
+        if self.ordered:
+            return rows
+        # RMSE is a metric, in which equal rows are paired before all others
+        costs = cdist(self._units(self.table.x.numpy()[rows]), self._units(x))
+        if labels is not None:
+            costs += LABEL * (self.table.y.numpy()[rows, None] != labels)
+        return np.asarray(linear_sum_assignment(costs)[1], dtype=np.int64)
+
+    def check(self, answer: Answer) -> None:
+        """Refuse an answer of the wrong shape."""
+        check_shape(OneToOne(), answer, Records(self.table.x[:, None], self.table.y[:, None]))
+
+    def truth(self, answer: Answer) -> Records:
+        """All rows."""
+        return self.table
+
+    def groups(self, each: int) -> None:
+        """None: every row is one game."""
+
+    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
+        """Not measured."""
+        return {}
+
+    def baselines(self, truth: Records) -> dict[str, Errors]:
+        """The same guess for every row, and the true columns shuffled, each by itself."""
+        return self._baselines
+
+    def finding(self, answer: Answer) -> Finding:
+        """The rebuilt rows, scored; `luck` tells what blind tables reach."""
+        return self.scoring.finding(
+            "as released", answer.guess, self.table, labels=self.table.y, seconds=answer.seconds
+        )
+
+    def luck(self, matched: MatchedRows) -> Luck:
+        """How blind tables with the frequencies of the rebuilt one fare."""
+        n, random = len(self.table), generator(self.seed, "blind tables")
+        rows = np.sort(random.permutation(n)[:MAX_COMPARED_ROWS])
+        won, shuffled, redrawn = self._won(matched.x, rows), [], []
+        deal = _Deal.of(matched, self.blocks, self._classes(matched.labels))
+        for _ in range(DRAWS if deal.parts else 1):  # nothing to deal: all are the table itself
+            shuffled.append(self._won(deal(random), rows))
+            # numbers are drawn again: that a value occurs in the table is for the model to tell
+            redrawn.append(self._won(deal(random, self.numbers), rows) if self.numbers.any() else shuffled[-1])
+        rebuilt = np.stack([blind.rebuilt for blind in redrawn])  # (draws, r)
+        nearer = np.array([blind.nearer.sum() for blind in shuffled])
+        error = np.array([blind.error.mean() for blind in shuffled])
+        return Luck(
+            games=len(rows),
+            rebuilt=float(won.rebuilt.sum()),
+            rebuilt_by_luck=float(np.mean([won.rebuilt.mean(), *rebuilt.mean(1)])),
+            closest=1.0,
+            nearer=float(won.nearer.sum()),
+            nearer_by_luck=float(np.mean([won.nearer.sum(), *nearer]) / len(rows)),
+            farther=float((error > won.error.mean()).mean()),
+            blind_tables=(
+                _share(rebuilt.sum(1) >= won.rebuilt.sum()),
+                _share(nearer >= won.nearer.sum()),
+                _share(error <= won.error.mean() * (1 + 1e-9)),
+            ),
+        )
+
+    def usual(self, claims: Claims) -> Floats:
+        """(n,) the share of blind tables in which each claim holds for some row.
+
+        These are the true columns, shuffled within classes: that a value occurs, or how often, is no row.
+        """
+        random = generator(self.seed, "claims")
+        deal, labels = self._true_columns(self._classes(self.table.y.numpy())), self.table.y.numpy()
+        holds = [claims.held_by(deal(random), labels).any(1) for _ in range(CLAIM_DRAWS)]
+        return np.asarray(np.mean(holds, axis=0))
+
+    def _true_columns(self, classes: Sequence[Ints]) -> _Deal:
+        true = self.table.x.numpy()
+        return _Deal.of(MatchedRows(true, self.table.y.numpy(), np.ones(true.shape, dtype=bool)), self.blocks, classes)
+
+    def _classes(self, labels: Ints) -> list[Ints]:
+        """The rows within which columns are dealt: where rows have no order, chance knows their classes."""
+        if self.ordered:
+            return [np.arange(len(labels))]
+        counts = np.bincount(labels)
+        groups = np.where(counts[labels] >= MIN_CLASS_ROWS, labels, -1)
+        return [np.flatnonzero(groups == group) for group in np.unique(groups)]
+
+    def _won(self, x: Floats, rows: Ints) -> _Won:
+        """A table compared with some true rows."""
+        guess = torch.from_numpy(x[self.order(x, rows=rows)])
+        scores, best = self.scoring.scores(guess, self.table.x[torch.from_numpy(rows)]), self._best[rows]
+        return _Won(scores.criterion <= self.scoring.threshold, scores.headline < best, scores.headline)
+
+    def _units(self, x: Floats) -> Floats:
+        """Numbers whose distance is the headline error, up to a factor."""
+        deviation: Floats = self.scoring.criterion.deviation.numpy()
+        varies = deviation > 0
+        return x[:, varies] / deviation[varies]
+
+    @cached_property
+    def _baselines(self) -> dict[str, Errors]:
+        shuffled = self._true_columns([np.arange(len(self.table))])(generator(self.seed, "blind table"))
+        guesses = {
+            BLIND: self.blind.expand_as(self.table.x),
+            BLIND_TABLE: torch.from_numpy(shuffled[self.order(shuffled)]),
+        }
+        return {name: self.scoring.errors(guess, self.table.x) for name, guess in guesses.items()}
+
+    @cached_property
+    def _best(self) -> Floats:
+        """(n,) the smallest headline error of the baselines."""
+        name = self.scoring.headline.name
+        return np.asarray(np.minimum.reduce([errors[name] for errors in self._baselines.values()]))
+
+
+class _Won(NamedTuple):
+    """How a table fares against some rows, (r,) each."""
+
+    rebuilt: Bools
+    nearer: Bools
+    error: Floats
+
+
+class _Deal(NamedTuple):
+    """Cells of a table that can be dealt anew."""
+
+    source: MatchedRows
+    parts: tuple[tuple[tuple[int, ...], Ints], ...]  # columns, and the rows of a class that tell anything of them
+
+    @classmethod
+    def of(cls, source: MatchedRows, blocks: Sequence[Sequence[int]], classes: Sequence[Ints]) -> _Deal:
+        """All columns, in all classes."""
+        parts = []
+        for block in map(list, blocks):
+            known: Bools = np.asarray(source.known[:, block].all(1))
+            parts += [(tuple(block), rows[known[rows]]) for rows in classes]
+        return cls(source, tuple((block, rows) for block, rows in parts if len(rows)))
+
+    def __call__(self, random: np.random.Generator, redrawn: Bools | None = None) -> Floats:
+        """A table with each column in a random order; or drawn with replacement, for columns in (d,) `redrawn`."""
+        x = self.source.x.copy()
+        for block, rows in self.parts:
+            columns = np.array(block)
+            again = redrawn is not None and redrawn[columns].all()
+            others = random.choice(rows, len(rows)) if again else random.permutation(rows)
+            x[np.ix_(rows, columns)] = self.source.x[np.ix_(others, columns)]
+        return x
+
+
+def _share(as_good: Any) -> float:
+    """The share of blind tables that are as good, the rebuilt one among them."""
+    return float((1 + as_good.sum()) / (1 + len(as_good)))

@@ -10,7 +10,15 @@ from typing import overload
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling, Floor
 from lostwax.bounds.closed_forms import normal_quantile
-from lostwax.bounds.goals import Goal, MeanSquaredError, Record, Success, guarantee_leak, noise_leak
+from lostwax.bounds.goals import (
+    Goal,
+    MeanSquaredError,
+    Success,
+    guarantee_leak,
+    noise_leak,
+    wanted,
+    wanted_success,
+)
 from lostwax.bounds.inequalities import ADJACENCY
 from lostwax.bounds.random_batches import LEAST_NOISE
 from lostwax.bounds.sampling import Sampling, drawn
@@ -84,7 +92,7 @@ def bound(
     `tolerance` is the relative width of the interval to aim at.
     """
     log_kappa = None if baseline is None and log_baseline is None else checks.baseline(baseline, log_baseline)
-    goal = _goal(goal)
+    goal = wanted(goal)
     goal.checked(log_kappa)
     if epsilon is not None:
         if (noise_multiplier, sample_rate, steps, sampling, tolerance) != (None, 1.0, 1, None, TOLERANCE):
@@ -103,19 +111,8 @@ def bound(
             f"bound: delta={delta:g} belongs to an epsilon. A ceiling of noise_multiplier needs none: leave it out."
         )
     noise, count = checks.noise_multiplier(noise_multiplier), checks.steps(steps)
-    tolerance = checks.probability("tolerance", tolerance, "It is the relative width to aim at, for instance 1e-4.")
+    tolerance = checks.tolerance(tolerance)
     return goal.answer(noise_leak(noise, count, drawn(sampling, sample_rate, count)), log_kappa, tolerance)
-
-
-def _goal(goal: Goal | None) -> Goal:
-    if goal is None:
-        return Record()
-    if not isinstance(goal, Goal):
-        raise TypeError(
-            f"Expected goal to be a value like lw.bounds.Record() or lw.bounds.Membership(fpr=0.01), got "
-            f"{goal.__name__ if isinstance(goal, type) else type(goal).__name__}."
-        )
-    return goal
 
 
 @dataclass(frozen=True)
@@ -176,9 +173,7 @@ def calibrate(
     Record(). Within a thousandth of the baseline it may be 1 % above the least; closer targets are refused. `sampling`
     and `goal` are those of `bound`.
     """
-    aim = _goal(goal)
-    if not isinstance(aim, Success):
-        raise TypeError(f"Expected goal={type(aim).__name__}(...) to be a success. An error has no max_success.")
+    aim = wanted_success(goal)
     log_kappa = None if baseline is None and log_baseline is None else checks.baseline(baseline, log_baseline)
     aim.checked(log_kappa)
     target = checks.max_success(max_success)

@@ -79,8 +79,8 @@ class Ceiling:
 
     def numbers(self) -> dict[str, float]:
         """What follows from the logs."""
-        names = ("upper", "lower", "advantage", "amplification")
-        return {name: getattr(self, name) for name in names}
+        ends = {"upper": self.upper, "lower": self.lower}
+        return ends | {"advantage": self.advantage, "amplification": self.amplification}
 
     def broken_by(self, won: int, games: int) -> bool:
         """True if this many games won contradict the ceiling by three standard errors or more."""

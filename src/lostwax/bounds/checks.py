@@ -30,6 +30,11 @@ def probability(name: str, value: float, remedy: str) -> float:
     return number
 
 
+def tolerance(value: float) -> float:
+    """The relative width of a ceiling."""
+    return probability("tolerance", value, "It is the relative width to aim at, for instance 1e-4.")
+
+
 def max_success(value: float) -> float:
     """The success that an attack may have; a percentage is recognised."""
     number = _number("max_success", value)

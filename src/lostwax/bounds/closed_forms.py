@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, log_ndtr, ndtri_exp
@@ -15,14 +16,21 @@ from lostwax.bounds.ceiling import SMALLEST, Ceiling
 ROUNDING = 4e-13  # relative error of a log computed here, measured against 60 digits in tests/bounds/closed_forms
 
 
+class Interval(NamedTuple):
+    """Both ends of a number."""
+
+    low: float
+    high: float
+
+
 def gaussian(log_baseline: float, noise_multiplier: float, steps: int = 1, records: int = 1) -> Ceiling:
     """Ceiling for T full-batch Gaussian steps: Phi(Phi^-1(kappa) + k sqrt(T) / s) (Kaissis et al. 2023, 2307.03928)."""
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
     distance = checks.records(records) * math.sqrt(checks.steps(steps)) / noise
-    ceiling = closed(log_gaussian(log_kappa, distance), log_kappa, "Gaussian closed form")
-    # d/dk Phi(Phi^-1(k) + m) = phi(z + m) / phi(z)
-    return replace(ceiling, log_slope=-distance * (normal_quantile(log_kappa) + distance / 2))
+    z = normal_quantile(log_kappa)
+    ceiling = closed(float(log_ndtr(z + distance)), log_kappa, "Gaussian closed form")
+    return replace(ceiling, log_slope=-distance * (z + distance / 2))  # d/dk Phi(z + m) = phi(z + m) / phi(z)
 
 
 def single_step(log_baseline: float, noise_multiplier: float, sample_rate: float, records: int = 1) -> Ceiling:
@@ -42,11 +50,6 @@ def single_step(log_baseline: float, noise_multiplier: float, sample_rate: float
         log_gamma = math.log1p(-math.exp(float(np.logaddexp.reduce(log_weights + log_ndtr(-reached)))))
     ceiling = closed(log_gamma, log_kappa, "single-step closed form, Poisson sampling", slack)
     return replace(ceiling, log_slope=float(np.logaddexp.reduce(log_weights - moves * (z + moves / 2))))
-
-
-def log_gaussian(log_kappa: float, distance: float) -> float:
-    """log Phi(Phi^-1(kappa) + distance)."""
-    return float(log_ndtr(normal_quantile(log_kappa) + distance))
 
 
 def log_binomial(trials: int, rate: float) -> np.ndarray:
@@ -106,9 +109,9 @@ def log_one_minus(log_x: float) -> float:
     return math.log1p(-math.exp(log_x)) if log_x < -0.7 else math.log(-math.expm1(log_x))
 
 
-def bisect(low: float, high: float, is_low: Callable[[float], bool], rounds: int) -> tuple[float, float]:
+def bisect(low: float, high: float, is_low: Callable[[float], bool], rounds: int) -> Interval:
     """Both ends around the number up to which `is_low` holds, after this many halvings."""
     for _ in range(rounds):
         middle = (low + high) / 2
         low, high = (middle, high) if is_low(middle) else (low, middle)
-    return low, high
+    return Interval(low, high)

@@ -5,25 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
 from lostwax.bounds.ceiling import SMALLEST, Array, Ceiling
-from lostwax.bounds.closed_forms import exp, log, log_add, log_one_minus
-from lostwax.bounds.step_law import UNIT, Cells, CellTest, LossLaw, Window
+from lostwax.bounds.closed_forms import Interval, exp, log, log_add, log_one_minus
+from lostwax.bounds.step_law import UNIT, CellTest, LossCells, LossLaw, Window
 
 LARGEST = 2**21  # points of a transform: about 0.2 s each
 ATTEMPTS = 6
 WIDEST = 1.0  # cell, as a loss
-
-
-class Enclosed(NamedTuple):
-    """A number known to lie between two others."""
-
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -48,24 +40,24 @@ class Composed:
         """Log of exp(log_scale - tilt h c), the scale of `above` and `below` at this threshold."""
         return self.log_scale - self.tilt * self.spacing * threshold
 
-    def above(self, threshold: int, decay: float) -> Enclosed:
+    def above(self, threshold: int, decay: float) -> Interval:
         """Sum over s > c of mass(s) exp(-decay h (s - c)), decay >= 0."""
         first = min(max(threshold + 1 - self.start, 0), self.mass.size)
         away = np.arange(self.start + first - threshold, self.start + self.mass.size - threshold)
         return self._enclose(self.mass[first:], np.exp(-decay * self.spacing * away))
 
-    def below(self, threshold: int, decay: float) -> Enclosed:
+    def below(self, threshold: int, decay: float) -> Interval:
         """Sum over s <= c of mass(s) exp(-decay h (c - s)), decay >= 0."""
         last = min(max(threshold + 1 - self.start, 0), self.mass.size)
         away = threshold - np.arange(self.start, self.start + last)
         return self._enclose(self.mass[:last], np.exp(-decay * self.spacing * away))
 
-    def _enclose(self, part: Array, weight: Array) -> Enclosed:
+    def _enclose(self, part: Array, weight: Array) -> Interval:
         value = float(part @ weight)
         # |<w, error>| <= |w| |error|; the weights do not exceed 1 on either side of the window's edge.
         slack = self.outside + self.rounding * float(np.linalg.norm(weight))
         slack += abs(value) * (self.relative + UNIT * part.size)
-        return Enclosed(max(0.0, value - slack), max(0.0, value + slack))
+        return Interval(max(0.0, value - slack), max(0.0, value + slack))
 
     def crossing(self, log_kappa: float) -> int:
         """The largest s at which P[S >= s] reaches kappa: a first guess, not certified."""
@@ -129,7 +121,7 @@ def _transform_size(points: float) -> int:
 # Both ends of gamma(kappa) for T steps: the duality on the spread law, a feasible test on the cells.
 
 
-def log_upper_end(cells: Cells, window: Window, steps: int, log_kappa: float) -> tuple[float, float]:
+def log_upper_end(cells: LossCells, window: Window, steps: int, log_kappa: float) -> tuple[float, float]:
     """min over c of delta(c) + exp(c) kappa, at one good c, in the spread law; and the loss at that c.
 
     gamma(kappa) <= delta_{mu||nu}(c) + exp(c) kappa for every real c (any event of null probability kappa gains at
@@ -212,7 +204,7 @@ def narrowed(
     steps: int,
     tolerance: float,
     place: Callable[[float | None], Window],
-    cut: Callable[[Window], Cells],
+    cut: Callable[[Window], LossCells],
 ) -> Ceiling:
     """A valid interval narrowed by both ends above, to a relative width of `tolerance` if that can be reached.
 
@@ -228,15 +220,12 @@ def narrowed(
         width = ceiling.relative_width
         if width <= tolerance or max(window.below + window.above, window.span) / window.spacing > 0.7 * LARGEST:
             break
-        window = _refine(window, math.sqrt(tolerance / width), place(threshold))
+        again = place(threshold)
+        if abs(again.mean - window.mean) * abs(again.tilt - window.tilt) <= 1:  # else the first guess was far off
+            finer = min(0.7, max(1 / 16, 0.8 * math.sqrt(tolerance / width)))
+            again = replace(again, spacing=window.spacing * finer)
+        window = again
     return ceiling
-
-
-def _refine(window: Window, short: float, again: Window) -> Window:
-    """The window at the threshold that was found, if the first was far off; else with finer cells."""
-    if abs(again.mean - window.mean) * abs(again.tilt - window.tilt) > 1:
-        return again
-    return replace(again, spacing=window.spacing * min(0.7, max(1 / 16, 0.8 * short)))
 
 
 def fitted(window: Window) -> Window:

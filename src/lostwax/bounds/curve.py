@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from lostwax.bounds.ceiling import Array, Ceiling
-from lostwax.bounds.closed_forms import bisect, log_one_minus
+from lostwax.bounds.closed_forms import Interval, bisect, log_one_minus
 
 MARGIN = 1e-11  # relative, covers the rounding of slopes and sums
 MAX_CEILINGS = 40  # per answer
@@ -28,13 +28,6 @@ class Lines(NamedTuple):
 
     slopes: Array
     heights: Array
-
-
-class Interval(NamedTuple):
-    """Both ends of a number."""
-
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -163,8 +156,13 @@ def best_of_several(curve: CeilingCurve, prior: Array, tolerance: float) -> Inte
         return Interval(curve.known[0].lower, curve.known[0].upper)
     curve = curve.with_points(float(p[0]) / 4, 1 - (1 - likeliest) / 4)
     weight = number * p
+
+    def shared_level(curve: CeilingCurve) -> float:
+        """The level l = p_a gamma'(q_a), about the same for all a, at which the q_a add up to 1."""
+        return math.exp(bisect(-100.0, 100.0, lambda log: number @ curve.touched(math.exp(log) / p) > 1, 60).high)
+
     while True:
-        level = _shared(curve, p, number)
+        level = shared_level(curve)
         q = curve.touched(level / p)
         high = min(_dual(curve, p, weight, level), _least_dual(curve, p, weight))
         shares = (q / max(1.0, float(number @ q) * (1 + MARGIN)), p * (1 - MARGIN))  # or in proportion to the prior
@@ -186,12 +184,6 @@ def _least_dual(curve: CeilingCurve, p: Array, weight: Array) -> float:
     if levels.size > 2000:
         levels = np.quantile(levels, np.linspace(0, 1, 2000))
     return min(_dual(curve, p, weight, float(level)) for level in levels)
-
-
-def _shared(curve: CeilingCurve, p: Array, number: Array) -> float:
-    """The level l = p_a gamma'(q_a), about the same for all a, at which the q_a add up to 1."""
-    _, log_level = bisect(-100.0, 100.0, lambda log: float(number @ curve.touched(math.exp(log) / p)) > 1, 60)
-    return math.exp(log_level)
 
 
 def at_least(curve: CeilingCurve, baseline: float, k: int, n: int) -> float:
@@ -273,4 +265,4 @@ def log_most_informed(log_blind: float, nats: float) -> float:
         known = p * (log_p - log_blind) + (1 - p) * (log_miss - log_blind_miss) if log_p < 0 else -log_blind
         return known <= budget * (1 + 1e-12)
 
-    return bisect(log_blind, 0.0, is_within, 200)[1]
+    return bisect(log_blind, 0.0, is_within, 200).high

@@ -351,3 +351,23 @@ def _log_tail(k: int, n: int, log_kappa: float) -> float:
         ]
         return min(0.0, float(np.logaddexp.reduce(terms)))
     return min(0.0, float(np.logaddexp.reduce(log_binomial(n, kappa)[k:])))
+
+
+def wanted(goal: Goal | None) -> Goal:
+    """The goal that this argument means."""
+    if goal is None:
+        return Record()
+    if not isinstance(goal, Goal):
+        raise TypeError(
+            f"Expected goal to be a value like lw.bounds.Record() or lw.bounds.Membership(fpr=0.01), got "
+            f"{goal.__name__ if isinstance(goal, type) else type(goal).__name__}."
+        )
+    return goal
+
+
+def wanted_success(goal: Goal | None) -> Success:
+    """The goal of `calibrate`."""
+    aim = wanted(goal)
+    if not isinstance(aim, Success):
+        raise TypeError(f"Expected goal={type(aim).__name__}(...) to be a success. An error has no max_success.")
+    return aim

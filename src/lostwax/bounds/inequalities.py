@@ -77,11 +77,9 @@ def fano_advantage(prior: Sequence[float], noise_multiplier: float, squared_dist
     information = float(-(p * np.log(p + (1 - p) * alike)).sum())  # >= I(candidate; release)
     # Fano: the error t obeys h(t) + t log(n - 1) >= H(prior) - I, and the left side rises up to t = 1 - 1/n.
     missing = float(entr(p).sum()) - information
-    low, _ = bisect(
-        0.0, 1 - 1 / p.size, lambda t: bool(entr(t) + entr(1 - t) + t * math.log(p.size - 1) < missing), 100
-    )
-    best = float(p.max())
-    return min(1.0, max(0.0, (1 - low - best) / (1 - best)))
+    log_others, best = math.log(p.size - 1), float(p.max())
+    error = bisect(0.0, 1 - 1 / p.size, lambda t: bool(entr(t) + entr(1 - t) + t * log_others < missing), 100).low
+    return min(1.0, max(0.0, (1 - error - best) / (1 - best)))
 
 
 def from_dp(log_baseline: float, epsilon: float, delta: float = 0.0) -> Ceiling:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import betaincinv, gammainc, gammaln
 
 from lostwax.bounds import checks
+from lostwax.bounds.closed_forms import log_binomial
 
 DIMENSION = "It is the number of coordinates of a record."
 RADIUS = "It is the distance up to which a guess counts as a success."
@@ -96,6 +97,4 @@ def log_kappa_pixels(dimension: int, tolerance: float, fraction: float) -> float
             f"Expected tolerance={tolerance!r} to be below 1/2: every pixel is within 1/2 of mid-grey, so a blind "
             f"guess always succeeds. It is in units of [0, 1]: 32 of 255 grey levels are 32/255 = {32 / 255:.4f}."
         )
-    hits = np.arange(math.ceil(share * d - 1e-9), d + 1)
-    log_choose = gammaln(d + 1) - gammaln(hits + 1) - gammaln(d - hits + 1)
-    return min(0.0, float(np.logaddexp.reduce(log_choose + hits * math.log(p) + (d - hits) * math.log1p(-p))))
+    return min(0.0, float(np.logaddexp.reduce(log_binomial(d, p)[math.ceil(share * d - 1e-9) :])))

@@ -17,9 +17,9 @@ from lostwax.bounds.composed import fitted, log_lower_end, narrowed
 from lostwax.bounds.octaves import FIRST, OVER, Shift, SumLaw, sum_of
 from lostwax.bounds.step_law import (
     UNIT,
-    Cells,
     CellTest,
     Cumulants,
+    LossCells,
     LossLaw,
     StepLaw,
     Window,
@@ -61,15 +61,15 @@ def subsampled(
     """Ceiling for T steps of Gaussian noise on Poisson samples, to a relative width of `tolerance`.
 
     gamma(kappa) = sup { mu(E) : nu(E) <= kappa } with nu = N(0, s^2)^T and mu the T-fold mixture of `StepLaw`.
-    Upper end: one step's loss is spread onto a lattice (`Cells`), raised to the power T by one transform (`Composed`)
-    and put through the duality (`log_upper_end`). Lower end: the exact power of a test that sees only the cells. Both
+    Upper end: one step's loss is spread onto a lattice (`LossCells`), raised to the power T by one transform, and put
+    through the duality (`log_upper_end`). Lower end: the exact power of a test that sees only the cells. Both
     converge like T h^2 in the cell width h, which is refined until they meet. The interval is valid at any width; if
     `tolerance` is out of reach it is wider, as `relative_width` shows.
     """
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
     rate, count = checks.sample_rate(sample_rate), checks.steps(steps)
-    tolerance = checks.probability("tolerance", tolerance, "It is the relative width to aim at, for instance 1e-4.")
+    tolerance = checks.tolerance(tolerance)
     group = checks.records(records)
     if rate == 1:
         return gaussian(log_kappa, noise, count, group)
@@ -125,7 +125,7 @@ def balls_in_bins(
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
     bins, count = checks.steps(steps), checks.epochs(epochs)
-    tolerance = checks.probability("tolerance", tolerance, "It is the relative width to aim at, for instance 1e-4.")
+    tolerance = checks.tolerance(tolerance)
     if bins == 1:
         return gaussian(log_kappa, noise, count)
     low = max(log_kappa, min(largest_step(log_kappa, noise, bins), -SMALLEST))
@@ -161,7 +161,7 @@ def largest_step(log_kappa: float, noise: float, bins: int, *, null: float = 0.0
         return log_one_minus((bins - 1) * float(log_ndtr(c)) + float(log_ndtr(c - moved / noise)))
 
     highest = 50 + null / noise + math.sqrt(-2 * log_kappa)
-    _, c = bisect(-50.0, highest, lambda c: not log_exceeds(c, null) <= log_kappa, 80)
+    c = bisect(-50.0, highest, lambda c: not log_exceeds(c, null) <= log_kappa, 80).high
     c += 1e-9 * (1 + abs(c))
     alone = float(log_ndtr(shift / noise - c))
     return max(alone, log_exceeds(c, shift) if c <= FAR else alone) * (1 + 1e-12) - 1e-12
@@ -203,7 +203,7 @@ class Epoch:
         share = np.expm1((place - j) * spacing) / math.expm1(spacing)
         return _law(np.append(j, j + 1), np.append(mass * (1 - share), mass * share))
 
-    def cells(self, window: Window) -> Cells:
+    def cells(self, window: Window) -> LossCells:
         """Both laws on a lattice of losses."""
         loss, mass = self._null
         escaped = self.total.escaped / self.total.count
@@ -211,7 +211,7 @@ class Epoch:
         growth = math.expm1(min(600.0, self.epochs * math.log1p(excess)))
         over, under, hit = (law[self._here] for law in self.total.masses.reshape(3, -1))
         known = np.where(under > over / 2, hit, 0.0)
-        return Cells(
+        return LossCells(
             log_least=self._log_least,
             spread=self._spread(window.spacing),
             escaped=escaped * (1 + growth),

@@ -149,7 +149,7 @@ class CellTest:
 
 
 @dataclass(frozen=True)
-class Cells:
+class LossCells:
     """One step's losses in cells [l_j, l_(j+1)], l_j = log b_0 + j h.
 
     spread: nu after each cell's mass is split onto its two ends so that the mean of R = dmu/dnu is kept
@@ -167,7 +167,7 @@ class Cells:
     surplus: float = 0.0
 
 
-def cut(step: StepLaw, spacing: float, right: float) -> Cells:
+def cut(step: StepLaw, spacing: float, right: float) -> LossCells:
     """Cut the losses of z <= right into cells of the given width."""
     first, last = max(1, _index(step, spacing, LEFT)), _index(step, spacing, right)
     j = np.arange(first, max(first, last) + 1)
@@ -196,7 +196,7 @@ def cut(step: StepLaw, spacing: float, right: float) -> Cells:
     null = LossLaw(number, np.append(log_left, log_cell), relative)
     hit = LossLaw(number, np.append(log_left_hit, log_hit), relative)
     spread = LossLaw(np.append(0, j), np.append(log_left_down, np.logaddexp(ups, downs)), relative)
-    return Cells(step.log_least, spread, escaped, CellTest(null, hit, missing=escaped))
+    return LossCells(step.log_least, spread, escaped, CellTest(null, hit, missing=escaped))
 
 
 def _log_left_hit(step: StepLaw, z: float) -> float:
@@ -295,7 +295,9 @@ def place_window(
     step: StepLaw, steps: int, log_kappa: float, tolerance: float, threshold: float | None = None
 ) -> Window:
     """The window of T steps of this kind."""
-    right = _right(step, log_kappa + math.log(tolerance) - math.log(steps) - 7)
+    log_beyond = log_kappa + math.log(tolerance) - math.log(steps) - 7  # of mu's mass beyond the last z
+    highest = (len(step.log_weights) - 1) / step.noise + 2 + math.sqrt(-2 * log_beyond)
+    right = bisect(LEFT + 1, highest, lambda z: step.log_mass_above(z) > log_beyond, 40).high
     z = np.linspace(LEFT, right, max(4001, int((right - LEFT) / 0.05)))
     log_mass = math.log(z[1] - z[0]) - z**2 / 2 - 0.5 * math.log(2 * math.pi)  # the trapezium rule
     curve = Cumulants(step.loss(z), log_mass, steps)
@@ -354,12 +356,6 @@ class Cumulants:
         return self.steps * log_moment, self.steps * mean, self.steps * max(variance, 1e-300)
 
 
-def _right(step: StepLaw, log_mass: float) -> float:
-    """The z beyond which mu has at most this mass."""
-    highest = (len(step.log_weights) - 1) / step.noise + 2 + math.sqrt(-2 * log_mass)
-    return bisect(LEFT + 1, highest, lambda z: step.log_mass_above(z) > log_mass, 40)[1]
-
-
 def _saddle(curve: Cumulants, log_kappa: float) -> float:
     """The tilt in [0, ...) whose mean is exceeded with null probability kappa, to first order."""
 
@@ -377,7 +373,7 @@ def _least(reached: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
     while not reached(high) and high < 1e12:
         low, high = high, 2 * high
-    return bisect(low, high, lambda tilt: not reached(tilt), 40)[1]
+    return bisect(low, high, lambda tilt: not reached(tilt), 40).high
 
 
 def _reach(curve: Cumulants, tilt: float, deviation: float, side: int) -> tuple[float, float]:

@@ -6,11 +6,13 @@ import json as json_format
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Context
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import arg
 
 from lostwax.cli.options import File, Number, WholeNumber
 from lostwax.progress import progress
@@ -23,24 +25,100 @@ Goal = Literal["record", "attribute", "membership", "mean-squared-error"]
 PICTURES = (".png", ".svg", ".pdf")
 
 
+@dataclass(frozen=True)
+class BatchOptions:
+    """How a record gets into the steps of training."""
+
+    sample_rate: float = 1.0
+    """Probability that a record is in a step's batch (poisson, truncated, cyclic)."""
+    steps: int = 1
+    """Number of training steps, in all epochs together."""
+    sampling: Sampling = "poisson"
+    """How batches are drawn. A DataLoader with shuffle=True is shuffled, without it cyclic."""
+    epochs: WholeNumber = None
+    """Number of epochs (balls-in-bins, shuffled, cyclic)."""
+    dataset_size: WholeNumber = None
+    """Number of records (fixed, truncated)."""
+    batch_size: WholeNumber = None
+    """Number of records in a batch (fixed), or at most (truncated)."""
+
+    def value(self, command: str) -> bounds.Sampling | None:
+        """The sampling that the options name; None if they name none."""
+        from lostwax import bounds
+
+        options = {"--epochs": self.epochs, "--dataset-size": self.dataset_size, "--batch-size": self.batch_size}
+        sizes = ("--dataset-size", "--batch-size")
+        needs: dict[str, tuple[str, ...]] = {"balls-in-bins": ("--epochs",), "shuffled": ("--epochs",)}
+        needs |= {"fixed": sizes, "truncated": sizes, "cyclic": ("--epochs",) if self.epochs is not None else ()}
+        for option, value in options.items():
+            if (value is not None) != (option in needs.get(self.sampling, ())):
+                wanted = "needs" if value is None else "does not use"
+                raise ValueError(f"{command}: --sampling {self.sampling} {wanted} {option}.")
+        if self.sampling == "poisson":
+            return None
+        samplings: dict[str, Callable[..., bounds.Sampling]] = {
+            "balls-in-bins": bounds.BallsInBins,
+            "shuffled": bounds.Shuffled,
+            "fixed": bounds.FixedSize,
+            "truncated": partial(bounds.TruncatedPoisson, self.sample_rate),
+            "cyclic": bounds.Cyclic,
+            "full": bounds.FullBatch,
+        }
+        return samplings[self.sampling](*(value for value in options.values() if value is not None))
+
+
+@dataclass(frozen=True)
+class GoalOptions:
+    """What is at risk."""
+
+    goal: Goal = "record"
+    """What is at risk. An attribute needs --prior, a mean squared error (of bound alone) --prior too."""
+    records: int = 1
+    """Number of records rebuilt at once (record)."""
+    of: WholeNumber = None
+    """They are at least that many of this number of independent records."""
+    prior: tuple[float, ...] = ()
+    """Probabilities of the values (attribute), or standard deviations of Gaussian numbers (mean-squared-error)."""
+    fpr: Number = None
+    """False-positive rate at which the true-positive rate is limited (membership); without it, the accuracy."""
+
+    def value(self, command: str, values: tuple[float, ...] = ()) -> Any:
+        """The goal that the options name; None for one record."""
+        from lostwax import bounds
+
+        uses = {"record": ("--records", "--of"), "attribute": ("--prior",), "membership": ("--fpr",)}
+        uses["mean-squared-error"] = ("--prior", "--values")
+        set_options = {"--records": self.records != 1, "--of": self.of is not None, "--prior": bool(self.prior)}
+        set_options |= {"--values": bool(values), "--fpr": self.fpr is not None}
+        for option, is_set in set_options.items():
+            if is_set and option not in uses[self.goal]:
+                raise ValueError(f"{command}: --goal {self.goal} does not use {option}.")
+        if "--prior" in uses[self.goal] and not self.prior:
+            raise ValueError(f"{command}: --goal {self.goal} needs --prior.")
+        if values and len(values) != len(self.prior):
+            lengths = f"{len(values)} and {len(self.prior)}"
+            raise ValueError(f"{command}: expected as many --values as --prior, got {lengths}.")
+        if self.goal == "record":
+            return None if self.records == 1 and self.of is None else bounds.Records(self.records, self.of)
+        if self.goal == "membership":
+            return bounds.Membership(self.fpr)
+        if self.goal == "attribute":
+            return bounds.Attribute(self.prior)
+        return bounds.MeanSquaredError(dict(zip(values, self.prior, strict=True)) if values else self.prior)
+
+
+ONE_RECORD, POISSON = GoalOptions(), BatchOptions()
+
+
 @progress("bound")
 def bound(
     noise_multiplier: Number = None,
-    sample_rate: float = 1.0,
-    steps: int = 1,
     baseline: Number = None,
     log_baseline: Number = None,
     tolerance: float = 1e-4,
-    goal: Goal = "record",
-    records: int = 1,
-    of: WholeNumber = None,
-    prior: tuple[float, ...] = (),
+    batches: Annotated[BatchOptions, arg(name="")] = POISSON,
+    aim: Annotated[GoalOptions, arg(name="")] = ONE_RECORD,
     values: tuple[float, ...] = (),
-    fpr: Number = None,
-    sampling: Sampling = "poisson",
-    epochs: WholeNumber = None,
-    dataset_size: WholeNumber = None,
-    batch_size: WholeNumber = None,
     epsilon: Number = None,
     delta: float = 0.0,
     json: bool = False,
@@ -50,21 +128,10 @@ def bound(
 
     Args:
         noise_multiplier: Standard deviation of the noise on the sum of clipped gradients, over the clipping norm.
-        sample_rate: Probability that a record is in a step's batch (poisson, truncated, cyclic).
-        steps: Number of training steps, in all epochs together.
         baseline: Success of the best blind guess; `lostwax kappa` helps to choose it.
         log_baseline: Its natural logarithm, if it is too small for a float.
         tolerance: Target relative width of the certified interval.
-        goal: What is at risk. An attribute needs --prior, a mean squared error --prior too.
-        records: Number of records rebuilt at once (record).
-        of: They are at least that many of this number of independent records.
-        prior: Probabilities of the values (attribute), or standard deviations of Gaussian numbers (mean-squared-error).
         values: The numbers whose probabilities are in --prior (mean-squared-error).
-        fpr: False-positive rate at which the true-positive rate is limited (membership); without it, the accuracy.
-        sampling: How batches are drawn. A DataLoader with shuffle=True is shuffled, without it cyclic.
-        epochs: Number of epochs (balls-in-bins, shuffled, cyclic).
-        dataset_size: Number of records (fixed, truncated).
-        batch_size: Number of records in a batch (fixed), or at most (truncated).
         epsilon: The epsilon of the privacy guarantee, if the noise is not known.
         delta: Its delta.
         json: Print JSON.
@@ -72,30 +139,27 @@ def bound(
     """
     from lostwax.bounds import bound as compute
 
-    aim = _goal("bound", goal, records, of, prior, values, fpr)
+    goal = aim.value("bound", values)
     if plot is not None:
-        _check_plot(plot, aim, sampling, epsilon)
+        _check_plot(plot, goal, batches.sampling, epsilon)
     ceiling = compute(
         noise_multiplier=noise_multiplier,
-        sample_rate=sample_rate,
-        steps=steps,
+        sample_rate=batches.sample_rate,
+        steps=batches.steps,
         baseline=baseline,
         log_baseline=log_baseline,
         tolerance=tolerance,
-        sampling=_value("bound", sampling, sample_rate, epochs, dataset_size, batch_size),
-        goal=aim,
+        sampling=batches.value("bound"),
+        goal=goal,
         epsilon=epsilon,
         delta=delta,
     )
-    if json:
-        print(_as_json({**asdict(ceiling), **ceiling.numbers()}))
-    else:
-        print(ceiling)
+    print(_as_json({**asdict(ceiling), **ceiling.numbers()}) if json else ceiling)
     if plot is not None:
         from lostwax.reports.figures import draw_ceilings
 
         baselines = sorted({0.5, 0.1, 0.01, float(f"{ceiling.baseline:.6g}")} - {0.0})
-        draw_ceilings(plot, baselines=baselines, sample_rate=sample_rate, steps=steps, against="noise")
+        draw_ceilings(plot, baselines=baselines, sample_rate=batches.sample_rate, steps=batches.steps, against="noise")
         print(f"wrote {plot}", file=sys.stderr)  # stdout may be JSON
 
 
@@ -118,18 +182,9 @@ def calibrate(
     max_success: float,
     baseline: Number = None,
     log_baseline: Number = None,
-    sample_rate: float = 1.0,
-    steps: int = 1,
+    batches: Annotated[BatchOptions, arg(name="")] = POISSON,
     delta: float = 1e-5,
-    goal: Goal = "record",
-    records: int = 1,
-    of: WholeNumber = None,
-    prior: tuple[float, ...] = (),
-    fpr: Number = None,
-    sampling: Sampling = "poisson",
-    epochs: WholeNumber = None,
-    dataset_size: WholeNumber = None,
-    batch_size: WholeNumber = None,
+    aim: Annotated[GoalOptions, arg(name="")] = ONE_RECORD,
     json: bool = False,
 ) -> None:
     """How much noise keeps every attack below this success rate?
@@ -138,18 +193,7 @@ def calibrate(
         max_success: The success rate that no attack may exceed.
         baseline: Success of the best blind guess; `lostwax kappa` helps to choose it.
         log_baseline: Its natural logarithm, if it is too small for a float.
-        sample_rate: Probability that a record is in a step's batch (poisson, truncated, cyclic).
-        steps: Number of training steps, in all epochs together.
         delta: The delta at which epsilon is reported.
-        goal: What is at risk: no mean-squared-error here.
-        records: Number of records rebuilt at once (record).
-        of: They are at least that many of this number of independent records.
-        prior: Probabilities of the values (attribute).
-        fpr: False-positive rate at which the true-positive rate is limited (membership); without it, the accuracy.
-        sampling: How batches are drawn. A DataLoader with shuffle=True is shuffled, without it cyclic.
-        epochs: Number of epochs (balls-in-bins, shuffled, cyclic).
-        dataset_size: Number of records (fixed, truncated).
-        batch_size: Number of records in a batch (fixed), or at most (truncated).
         json: Print JSON.
     """
     from lostwax.bounds import calibrate as compute
@@ -158,78 +202,13 @@ def calibrate(
         max_success=max_success,
         baseline=baseline,
         log_baseline=log_baseline,
-        sample_rate=sample_rate,
-        steps=steps,
+        sample_rate=batches.sample_rate,
+        steps=batches.steps,
         delta=delta,
-        sampling=_value("calibrate", sampling, sample_rate, epochs, dataset_size, batch_size),
-        goal=_goal("calibrate", goal, records, of, prior, (), fpr),
+        sampling=batches.value("calibrate"),
+        goal=aim.value("calibrate"),
     )
     print(_as_json(asdict(plan)) if json else plan)
-
-
-def _value(
-    command: str,
-    kind: Sampling,
-    sample_rate: float,
-    epochs: int | None,
-    dataset_size: int | None,
-    batch_size: int | None,
-) -> bounds.Sampling | None:
-    """The sampling that the options name; None if they name none."""
-    from lostwax import bounds
-
-    options = {"--epochs": epochs, "--dataset-size": dataset_size, "--batch-size": batch_size}
-    sizes = ("--dataset-size", "--batch-size")
-    needs: dict[str, tuple[str, ...]] = {"balls-in-bins": ("--epochs",), "shuffled": ("--epochs",)}
-    needs |= {"fixed": sizes, "truncated": sizes, "cyclic": ("--epochs",) if epochs is not None else ()}
-    for option, value in options.items():
-        if (value is not None) != (option in needs.get(kind, ())):
-            wanted = "needs" if value is None else "does not use"
-            raise ValueError(f"{command}: --sampling {kind} {wanted} {option}.")
-    makes: dict[str, Callable[..., bounds.Sampling]] = {
-        "poisson": bounds.Poisson,
-        "balls-in-bins": bounds.BallsInBins,
-        "shuffled": bounds.Shuffled,
-        "fixed": bounds.FixedSize,
-        "truncated": partial(bounds.TruncatedPoisson, sample_rate),
-        "cyclic": bounds.Cyclic,
-        "full": bounds.FullBatch,
-    }
-    if kind == "poisson":
-        return None
-    return makes[kind](*(value for value in options.values() if value is not None))
-
-
-def _goal(
-    command: str,
-    kind: Goal,
-    records: int,
-    of: int | None,
-    prior: tuple[float, ...],
-    values: tuple[float, ...],
-    fpr: float | None,
-) -> Any:
-    """The goal that the options name; None for one record."""
-    from lostwax import bounds
-
-    options = {"--records": records != 1, "--of": of is not None, "--prior": bool(prior), "--values": bool(values)}
-    options["--fpr"] = fpr is not None
-    uses = {"record": ("--records", "--of"), "attribute": ("--prior",), "membership": ("--fpr",)}
-    uses["mean-squared-error"] = ("--prior", "--values")
-    for option, there in options.items():
-        if there and option not in uses[kind]:
-            raise ValueError(f"{command}: --goal {kind} does not use {option}.")
-    if "--prior" in uses[kind] and not prior:
-        raise ValueError(f"{command}: --goal {kind} needs --prior.")
-    if values and len(values) != len(prior):
-        raise ValueError(f"{command}: expected as many --values as --prior, got {len(values)} and {len(prior)}.")
-    if kind == "record":
-        return None if records == 1 and of is None else bounds.Records(records, of)
-    if kind == "membership":
-        return bounds.Membership(fpr)
-    if kind == "attribute":
-        return bounds.Attribute(prior)
-    return bounds.MeanSquaredError(dict(zip(values, prior, strict=True)) if values else prior)
 
 
 def _as_json(fields: dict[str, Any]) -> str:

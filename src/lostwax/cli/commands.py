@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -59,17 +60,24 @@ def _in_recipe(command: Callable[..., Any], option: str) -> str:
     return f" It is a name in the recipe: {name} = ..." if is_argument and takes_recipe else ""
 
 
+def _arguments(command: Callable[..., Any]) -> dict[str, Any]:
+    """The type of every argument by name; of a group of them, those in it."""
+    hints = get_type_hints(command)
+    groups = [get_type_hints(hint) for hint in hints.values() if is_dataclass(hint)]
+    return {name: hint for part in (hints, *groups) for name, hint in part.items() if not is_dataclass(hint)}
+
+
 def _options(command: Callable[..., Any]) -> Iterable[str]:
-    for name, parameter in inspect.signature(command).parameters.items():
+    for name, hint in _arguments(command).items():
         plain = name.replace("_", "-")
         yield f"--{plain}"
-        if isinstance(parameter.default, bool):
+        if hint is bool:
             yield f"--no-{plain}"
 
 
 def _chosen(command: Callable[..., Any], words: list[str]) -> Iterable[tuple[str, tuple[str, ...]]]:
     """(value, choices) of every argument with a fixed set of choices, by option or as the first word."""
-    choices = {name: get_args(hint) for name, hint in get_type_hints(command).items() if get_origin(hint) is Literal}
+    choices = {name: get_args(hint) for name, hint in _arguments(command).items() if get_origin(hint) is Literal}
     first = next(iter(inspect.signature(command).parameters), "")
     if first in choices and words and not words[0].startswith("-"):
         yield words[0], choices[first]

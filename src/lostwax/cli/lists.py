@@ -135,14 +135,10 @@ def _kinds(room: ModuleType, method: str) -> list[Any]:
 
 
 def _listed(things: Iterable[Any]) -> str:
-    rows = [(thing.__name__, _first_sentence(inspect.getdoc(thing) or "")) for thing in things]
+    docs = {thing.__name__: (inspect.getdoc(thing) or "").split("\n\n")[0] for thing in things}
+    rows = [(name, re.split(r"(?<=\.) (?=[A-Z])", " ".join(doc.split()))[0].rstrip(":")) for name, doc in docs.items()]
     indent = max(len(name) for name, _ in rows) + 2
     return "\n".join(_wrapped(line, name.ljust(indent)) for name, line in rows)
-
-
-def _first_sentence(text: str) -> str:
-    """The first sentence of a docstring, on one line."""
-    return re.split(r"(?<=\.) (?=[A-Z])", " ".join(text.split("\n\n")[0].split()))[0].rstrip(":")
 
 
 def _matrix(title: str, rows: Mapping[str, Attack], columns: Mapping[str, list[Knowledge]]) -> str:

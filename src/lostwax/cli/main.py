@@ -48,7 +48,10 @@ def _run(words: list[str]) -> int:
     for name, command in KAPPAS.items():
         baselines.command(name=name)(command)
     app.command(baselines, name="kappa", help="Choose a baseline: the success of the best blind guess.")
-    _show_progress()
+    log = logging.getLogger("lostwax")  # progress to stderr; stdout is for results
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler())
+    log.setLevel(logging.INFO)
     try:
         code = app.cli(prog="lostwax", description=ABOUT, args=words) or 0
         sys.stdout.flush()  # here, to catch a closed pipe
@@ -70,11 +73,3 @@ def _run(words: list[str]) -> int:
 def _refused(why: str) -> int:
     print(f"lostwax: {why}", file=sys.stderr)
     return 2
-
-
-def _show_progress() -> None:
-    """Log progress to stderr; stdout is for results."""
-    log = logging.getLogger("lostwax")
-    if not log.handlers:
-        log.addHandler(logging.StreamHandler())
-    log.setLevel(logging.INFO)

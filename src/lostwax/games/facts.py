@@ -53,7 +53,7 @@ class TrainerFacts(NamedTuple):
 
     deterministic: bool = False  # the model is a function of the training set alone
     private_start: bool = False  # each model begins at private weights
-    differentiable: bool = False  # torch differentiates through it: it is a `trainers.descent.Differentiable`
+    differentiable: bool = False  # torch differentiates through it: it is a `trainers.descent.Descent`
     steps: int | None = None
     mechanism: Mechanism | None = None  # where it adds noise: what limits every attack
     publishes_steps: bool = False  # a `DPSGD` whose release tells its noisy steps

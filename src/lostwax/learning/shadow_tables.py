@@ -19,7 +19,7 @@ from lostwax.learning.costs import TABLES, Cost, Rate
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Game, LinearResponse, Local, Store
-from lostwax.shadows.linear_response import FEWEST_CHECKED, few_known, share_for_directions
+from lostwax.shadows.linear_response import MIN_CHECKED, few_known, share_for_directions
 
 MIN_SHADOWS = 4  # two shadow models to learn from, two held out
 PARTS = 20  # chunks, where the trainer's tiles allow, so that progress shows
@@ -161,9 +161,9 @@ def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
         return f"it needs at least {MIN_SHADOWS} records in the prior, and there are {len(prior)}."
     if attack.engine is not None and (reason := objection_to(attack.engine, knowledge)) is not None:
         return reason
-    if attack.engine is not None and (records := min(attack.shadows or len(prior), len(prior))) < FEWEST_CHECKED:
+    if attack.engine is not None and (records := min(attack.shadows or len(prior), len(prior))) < MIN_CHECKED:
         return (
-            f"linear response is checked on at least {FEWEST_CHECKED} trained models, and {records} shadow models are "
+            f"linear response is checked on at least {MIN_CHECKED} trained models, and {records} shadow models are "
             "asked for. Train them instead (engine=None)."
         )
     if attack.shadows is None or attack.shadows <= len(prior):

@@ -13,11 +13,11 @@ from torch import Tensor
 from lostwax.games import Records
 from lostwax.seeds import generator
 
-BLOCK_NUMBERS = 8_000_000  # distances held at a time: 64 MB in float64
+BLOCK_DISTANCES = 8_000_000  # distances held at a time: 64 MB in float64
 POOL_ROWS = 16_384  # rows of the pool that a product copies at a time
-SAMPLE = 1_000  # rows that stand for a large table
-MOST_WORK = 1e11  # multiplications for which a table is compared whole
-FIXED_COST = 20  # of a pair, in multiplications
+SAMPLED_ROWS = 1_000  # rows that stand for a large table
+MAX_WORK = 1e11  # multiplications for which a table is compared whole
+FIXED_PAIR_COST = 20  # of a pair, in multiplications
 
 
 class Oracle(NamedTuple):
@@ -44,7 +44,7 @@ def nearest_neighbour(
     errors: list[Tensor] = []
     nearest: list[Tensor] = []
     orders: list[NDArray[np.float64]] = []
-    size = max(1, BLOCK_NUMBERS // len(pool))
+    size = max(1, BLOCK_DISTANCES // len(pool))
     for start, block in zip(range(0, len(wanted), size), torch.split(wanted, size), strict=True):
         distance = torch.cat([torch.cdist(block, part) for part in torch.split(rows, POOL_ROWS)], 1)  # (block, n)
         if not_row is not None:
@@ -73,21 +73,21 @@ class NearestKnown(NamedTuple):
 def nearest_known(table: Tensor, games: Tensor, unit: Tensor | float = 1.0) -> NearestKnown:
     """The nearest other row of the table (n, ...), in units of each column, for each row of `games`.
 
-    Large games are compared with `SAMPLE` random rows, the same for all, and with the rows equal to their own: work
-    that grows with the square of the table is not done.
+    Large games are compared with `SAMPLED_ROWS` random rows, the same for all, and with the rows equal to their own:
+    work that grows with the square of the table is not done.
     """
     rows = table.flatten(1)
     n, d = rows.shape
-    if len(games) * n * (d + FIXED_COST) <= MOST_WORK:
+    if len(games) * n * (d + FIXED_PAIR_COST) <= MAX_WORK:
         neighbours = nearest_neighbour(rows[games] / unit, rows / unit, (), not_row=games).nearest
         return NearestKnown(neighbours, n - 1, whole=True)
-    drawn = torch.from_numpy(generator(0, "nearest known").permutation(n)[: SAMPLE + 1]).sort().values
+    drawn = torch.from_numpy(generator(0, "nearest known").permutation(n)[: SAMPLED_ROWS + 1]).sort().values
     place = torch.searchsorted(drawn, games).clamp_max(len(drawn) - 1)
-    # a row that is in the sample is not compared with itself, all others not with the last one: SAMPLE rows for each
+    # a row of the sample is not compared with itself, all others not with the last one: SAMPLED_ROWS rows for each
     not_row = torch.where(drawn[place] == games, place, len(drawn) - 1)
     near = nearest_neighbour(rows[games] / unit, rows[drawn] / unit, (), not_row=not_row).nearest
     nearest, twin = drawn[torch.from_numpy(near)], _equal_row(rows, games)
-    return NearestKnown(torch.where(twin >= 0, twin, nearest).numpy(), SAMPLE, whole=False)
+    return NearestKnown(torch.where(twin >= 0, twin, nearest).numpy(), SAMPLED_ROWS, whole=False)
 
 
 def _equal_row(rows: Tensor, games: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ __all__ = ["bits", "happens", "normal", "on_host", "orders", "uniform"]
 
 # Philox-4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): bits as a function of a counter.
 BLOCK = 8  # int32 numbers per counter value: four 64-bit words
-SHARE = 1 << 16  # words per thread, at least
+MIN_THREAD_WORDS = 1 << 16  # words per thread, at least
 
 
 def bits(key: int, numbers: Tensor, blocks: int, *, before: int = 0) -> Tensor:
@@ -45,7 +45,7 @@ def by_numpy(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
     """On up to as many threads as torch uses."""
     rows = on_host(numbers).tolist()
     words = np.empty((len(rows), BLOCK * blocks // 2), np.uint64)
-    workers = min(torch.get_num_threads(), len(rows), words.size // SHARE)
+    workers = min(torch.get_num_threads(), len(rows), words.size // MIN_THREAD_WORDS)
     if workers <= 1:
         _fill(key, before, words, rows)
     else:
@@ -78,7 +78,7 @@ def by_triton(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
 
 
 # Reals are computed in float32 and agree to rounding on every device. Integers are the same everywhere.
-HIGHEST = 2**31 - 1  # all bits of an int32 except its sign
+MAX_INT32 = 2**31 - 1  # all bits of an int32 except its sign
 
 
 def normal(key: int, numbers: Tensor, count: int, *, turn: int = 0) -> Tensor:
@@ -89,7 +89,7 @@ def normal(key: int, numbers: Tensor, count: int, *, turn: int = 0) -> Tensor:
     """
     blocks = -(-count // BLOCK)
     first, second = bits(key, numbers, blocks, before=turn * blocks).tensor_split(2, dim=1)  # (m, 4 blocks) each
-    u = first.bitwise_and(HIGHEST).float().add_(0.5).mul_(2.0**-31)
+    u = first.bitwise_and(MAX_INT32).float().add_(0.5).mul_(2.0**-31)
     radius = u.log_().mul_(-2).sqrt_()
     angle = second.float().mul_(math.pi * 2.0**-31)
     return torch.cat([angle.cos().mul_(radius), angle.sin_().mul_(radius)], 1)[:, :count]

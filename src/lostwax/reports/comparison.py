@@ -150,7 +150,7 @@ def _titles(audits: Sequence[Audit]) -> list[str]:
 def _compared(name: str, audit: Audit, accuracy: float | None) -> Compared:
     line, games, ceiling = audit.conclusion.line, len(audit.games), audit.ceiling
     share = line.rebuilt / games
-    low, high = (share, share) if audit.complete else audit.interval(line.rebuilt)
+    low, high = audit.ends(line.rebuilt)
     policy = policy_of(audit)  # of the report that it was read from
     breaches = None if policy is None else [str(breach) for breach in policy.breaches(audit)]
     return Compared(

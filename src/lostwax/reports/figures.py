@@ -42,7 +42,9 @@ def draw_ceilings(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    noises = np.array(noise_multipliers) if noise_multipliers is not None else _noises(sample_rate, steps)
+    middle = math.sqrt(steps) * sample_rate  # noise at which sqrt(steps) * rate / noise = 1
+    near_both_ends = np.geomspace(max(0.3, 0.15 * middle), max(3.0, 6 * middle), 15)
+    noises = near_both_ends if noise_multipliers is None else np.array(noise_multipliers)
     epsilons = [epsilon_of(float(noise), sample_rate, steps, delta, COARSE) for noise in noises]
     across = noises if against == "noise" else np.array(epsilons)
     figure = Figure(figsize=(6.4, 4.2), dpi=120)
@@ -69,12 +71,6 @@ def draw_ceilings(
     target, content = files.named("draw_ceilings", path), io.BytesIO()
     figure.savefig(content, format=target.suffix.removeprefix(".") or "png")
     return files.write(target, content.getvalue(), source="draw_ceilings")
-
-
-def _noises(sample_rate: float, steps: int) -> np.ndarray:
-    """Noise multipliers over which ceilings range from near the blind guess to near 1."""
-    middle = math.sqrt(steps) * sample_rate  # noise at which sqrt(steps) * rate / noise = 1
-    return np.geomspace(max(0.3, 0.15 * middle), max(3.0, 6 * middle), 15)
 
 
 Picture = NDArray[np.float64]

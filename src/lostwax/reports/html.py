@@ -83,6 +83,7 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     released, template = audit.findings[0], _templates().get_template("report.html.jinja")
     policy, texts = policy_of(audit), fields_of(audit)
+    title = texts.title or "lostwax audit report"
     breaches = None if policy is None else policy.breaches(audit)
     page = template.render(
         audit=audit,
@@ -91,7 +92,7 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
         risky=most_at_risk(audit, records=records),
         fields=texts,
         limits=() if policy is None or breaches is None else _limits(policy, breaches),
-        footline=css_text(f"{_short(texts.title or 'lostwax audit report')} · {texts.report_id}"),
+        footline=css_text(f"{title if len(title) <= LONGEST else title[: LONGEST - 1] + '…'} · {texts.report_id}"),
         measure="largest error of a feature" if audit.criterion == LargestError.name else "root mean square error",
         figures={
             name: {**chart._asdict(), "svg": Markup(charts.as_svg(chart, name))} for name, chart in drawings.items()
@@ -129,11 +130,6 @@ def render_comparison(comparison: Comparison) -> str:
         footline=css_text("lostwax comparison"),
     )
     return with_glossary(page)
-
-
-def _short(title: str) -> str:
-    """A title that leaves room for the page number beside it."""
-    return title if len(title) <= LONGEST else title[: LONGEST - 1] + "…"
 
 
 def css_text(text: str) -> Markup:

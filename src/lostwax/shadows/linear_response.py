@@ -14,16 +14,16 @@ from lostwax.games import Knowledge, Records, Release, Trainer
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.trainers.descent import as_descent
-from lostwax.trainers.linear_response import PART, BaseTrajectory, response_objection
+from lostwax.trainers.linear_response import HESSIAN_RECORDS, BaseTrajectory, response_objection
 from lostwax.trainers.responses import Adjoints, EveryWeight, LeadingHessians, SemiLinear
 
-RELIABLE = 0.9  # R^2 on trained models: directions below are dropped
-ENOUGH = 0.5  # of the directions, and of trained models' variance: if less is reliable, models are trained instead
-NEARLY_ALL = 0.95  # of what a record changes: if directions hold less, trained models show more
-FEWEST_CHECKED = 8  # trained models that R^2 is computed on
-LEAST = 0.1  # of what the median record changes: of a record that changes less, the error is rounding
-SAMPLE = 32  # records that choose the steps of the sum
-RANK = 32  # of the semi-linear response that is tried where the linear one fails
+MIN_R2 = 0.9  # R^2 on trained models: directions below are dropped
+MIN_RELIABLE_SHARE = 0.5  # of the directions, and of trained models' variance: else models are trained instead
+MIN_COVERED = 0.95  # of what a record changes: if directions hold less, trained models show more
+MIN_CHECKED = 8  # trained models that R^2 is computed on
+MIN_CHANGE = 0.1  # of what the median record changes: of a record that changes less, the error is rounding
+SAMPLED_RECORDS = 32  # records that choose the steps of the sum
+SEMI_LINEAR_RANK = 32  # of the semi-linear response that is tried where the linear one fails
 
 
 class Check(NamedTuple):
@@ -38,7 +38,7 @@ class Check(NamedTuple):
     @property
     def reliable(self) -> Tensor:
         """(r,) the directions that are used."""
-        return self.r2 >= RELIABLE
+        return self.r2 >= MIN_R2
 
     @property
     def informative(self) -> Tensor:
@@ -52,13 +52,13 @@ class Check(NamedTuple):
         By number too: one direction can hold most of the variance, and a record is not rebuilt from one number.
         """
         informative = self.informative
-        many = int(informative.sum()) >= max(1.0, ENOUGH * int((self.variance > 0).sum()))
-        return many and bool(self.variance[informative].sum() >= ENOUGH * self.variance.sum())
+        many = int(informative.sum()) >= max(1.0, MIN_RELIABLE_SHARE * int((self.variance > 0).sum()))
+        return many and bool(self.variance[informative].sum() >= MIN_RELIABLE_SHARE * self.variance.sum())
 
     @property
     def complete(self) -> bool:
         """Whether an attack sees nearly all of what a record changes."""
-        return self.covered >= NEARLY_ALL and bool(self.reliable.all())
+        return self.covered >= MIN_COVERED and bool(self.reliable.all())
 
     def __str__(self) -> str:
         """What an audit says about it."""
@@ -70,7 +70,7 @@ class Check(NamedTuple):
         return (
             f"{self.form} in {len(self.r2)} directions, which hold {self.covered:.0%} of what a record changes: R² "
             f"on {self.checked} trained models is {median} in the median direction, {low} at the tenth "
-            f"percentile" + (f". Directions below {RELIABLE:g} were dropped: {dropped}." if dropped else ".")
+            f"percentile" + (f". Directions below {MIN_R2:g} were dropped: {dropped}." if dropped else ".")
         )
 
 
@@ -122,7 +122,7 @@ class LinearResponse:
     rank: int | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, directions=at_least(1), checked=at_least(FEWEST_CHECKED), rank=at_least(0))
+        check_fields(self, directions=at_least(1), checked=at_least(MIN_CHECKED), rank=at_least(0))
 
     def follows_all(self, weights: int) -> bool:
         """Whether the response of every weight of a net is followed."""
@@ -173,12 +173,12 @@ class LinearResponse:
         along, prior = sketch.along(knowledge.net, end), knowledge.prior
         if self.follows_all(along.shape[1]):
             return _checked(sketch, EveryWeight.of(base, along), far, records, held_out)
-        base = base.by_parts(PART)
-        drawn = generator(0, "sample").permutation(len(prior))[:SAMPLE]  # priors may be sorted by class
+        base = base.by_parts(HESSIAN_RECORDS)
+        drawn = generator(0, "sample").permutation(len(prior))[:SAMPLED_RECORDS]  # priors may be sorted by class
         sample = prior[torch.from_numpy(drawn).to(prior.x.device)]
         with progress("directions", len(directions)) as advance:
             adjoints = Adjoints.at_few_steps(base, along, sample, advance, tolerance)
-        for rank in (0, RANK) if self.rank is None else (self.rank,):
+        for rank in (0, SEMI_LINEAR_RANK) if self.rank is None else (self.rank,):
             answers = SemiLinear(adjoints, LeadingHessians.of(base, rank)) if rank else adjoints
             responses = _checked(sketch, answers, far, records, held_out)
             if responses.check.holds:
@@ -190,7 +190,7 @@ def _checked(sketch: Sketch, answers: Answers, far: Tensor, records: Records, he
     """Compare answers with models that were trained on records (c, ...), seen `far` (c, features) from the origin."""
     seen, predicted = far @ sketch.directions.mT, answers(records)  # (c, r) each
     size = seen.norm(dim=1, keepdim=True)  # (c, 1)
-    size = size.clamp_min(max(LEAST * float(size.median()), torch.finfo(far.dtype).eps))
+    size = size.clamp_min(max(MIN_CHANGE * float(size.median()), torch.finfo(far.dtype).eps))
     # other arithmetic moves all models alike; errors of the response are a share of what a record changes
     precision = (size.min() / size).square()
     shift = (precision * (seen - predicted)).sum(0) / precision.sum()
@@ -212,7 +212,7 @@ def share_for_directions(trainer: Trainer, known: int) -> float:
     All of them with mini-batches: on fewer records, training would have fewer steps, and records other effects.
     """
     full = as_descent(trainer).batches.size is None
-    return PART / known if full and known >= 2 * PART else 1.0
+    return HESSIAN_RECORDS / known if full and known >= 2 * HESSIAN_RECORDS else 1.0
 
 
 def few_known(trainer: Trainer, known: Records) -> Records:

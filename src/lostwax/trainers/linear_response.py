@@ -52,7 +52,7 @@ from lostwax.trainers.stepwise import State, float32_products
 STORED_NUMBERS = 1 << 28  # of a base trajectory; of a longer one only some states are stored, the others recomputed
 DIRECTIONS_PER_MODEL = {"cpu": 1, "cuda": 4}  # Hessian products at a time, for each model that training has at a time
 DIFFERENCE = 5e-4  # of the weights' length: a step that is small, but changes gradients by far more than rounding does
-PART = 5_000  # known records that are enough to estimate a Hessian, and to train models that choose directions
+HESSIAN_RECORDS = 5_000  # known ones, enough to estimate a Hessian, and to train models that choose directions
 
 
 def response_objection(trainer: Trainer, net: nn.Module, n: int) -> str | None:
@@ -144,7 +144,7 @@ class BaseTrajectory:
         """The same trajectory, with derivatives in TF32 on a GPU: their rounding is far below what they leave out."""
         return replace(self, trainer=replace(self.trainer, tf32=True))
 
-    def by_parts(self, part: int = PART) -> BaseTrajectory:
+    def by_parts(self, part: int = HESSIAN_RECORDS) -> BaseTrajectory:
         """The same trajectory, with Hessians estimated from at least `part` known records, others at each step."""
         return replace(self, part=part)
 

@@ -23,9 +23,9 @@ from lostwax.games.fitted import curvature_times
 ITERATIONS = 100
 FREEING_ROUNDS = 200  # in which weights are freed
 DAMPING = 1e-13  # of each diagonal entry: flat directions (softmax shifts, collinear columns) do not move
-NEARLY = 100  # times its rounding error: a slope that counts as zero if no step makes it smaller
-VISIBLE = 1e3  # times the rounding error of the objective: a decrease that shows in its value
-SHORTEST = 1e-9  # of a Newton step
+NEARLY_ZERO = 100  # times its rounding error: a slope that counts as zero if no step makes it smaller
+VISIBLE_DECREASE = 1e3  # times the rounding error of the objective: a decrease that shows in its value
+MIN_STEP = 1e-9  # of a Newton step
 
 
 class Objective(Protocol):
@@ -61,9 +61,9 @@ def minimum(problem: Objective, theta: Tensor) -> Minimum:
         if above <= 1:
             return Minimum(theta, True, iteration)
         step = problem.newton_step(theta, gradient, noise)
-        visible = VISIBLE * torch.finfo(value.dtype).eps * value.abs()
+        visible = VISIBLE_DECREASE * torch.finfo(value.dtype).eps * value.abs()
         seen, size = -(gradient * step).sum() > visible, 1.0  # else compare gradients, not values
-        while size > (SHORTEST if seen else 0.2):  # so near the optimum the step length is not the problem
+        while size > (MIN_STEP if seen else 0.2):  # so near the optimum the step length is not the problem
             candidate, change = problem.moved(theta, step, size, gradient)
             candidate_value, candidate_gradient = problem.slope(candidate)
             descends = candidate_value <= value + 1e-4 * change
@@ -71,9 +71,9 @@ def minimum(problem: Objective, theta: Tensor) -> Minimum:
                 break
             size /= 2
         else:  # no step helps: at the optimum up to rounding, or stuck in a flat direction
-            return Minimum(theta, above <= NEARLY, iteration)
+            return Minimum(theta, above <= NEARLY_ZERO, iteration)
         theta, value, gradient = candidate, candidate_value, candidate_gradient
-    return Minimum(theta, excess(gradient, problem.rounding(theta)) <= NEARLY, ITERATIONS)
+    return Minimum(theta, excess(gradient, problem.rounding(theta)) <= NEARLY_ZERO, ITERATIONS)
 
 
 def excess(slope: Tensor, rounding: Tensor) -> float:
@@ -174,7 +174,7 @@ class _Orthant:
         """Free the weights that would lower the objective, if any."""
         free, gradient = self.moves(theta), self._smooth_gradient(theta)
         beyond = (gradient.abs() - self.l1) / self.rounding(theta)
-        self.freed = (beyond > NEARLY) & ~free & ~self.dropped
+        self.freed = (beyond > NEARLY_ZERO) & ~free & ~self.dropped
         self.signs = torch.where(self.freed, -gradient.sign(), torch.where(self.l1 > 0, theta.sign(), self.signs))
         self.free = free | self.freed
         return bool(self.freed.any())

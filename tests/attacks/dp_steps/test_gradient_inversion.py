@@ -152,7 +152,7 @@ def test_the_misfit_is_the_papers():
             loss = torch.nn.functional.cross_entropy(logits, labels[row])
             g = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(leaves.values()))])
             g = g * min(1.0, 0.7 / float(g.norm())) / 0.7
-            rest = torch.cat([value[row, t].flatten() for value in history.rest.values()])
+            rest = torch.cat([value[row, t].flatten() for value in history.secret_gradient.values()])
             wanted[row] += (g - rest).abs().sum() - g @ rest
     NET.float()
     torch.testing.assert_close(rebuild._misfit(x, labels, history)[:, 0], wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -148,14 +148,15 @@ def _label_sums(sample: TreeSample) -> LabelSums | None:
     return LabelSums(means * weight[:, None], row_weight, rounding)
 
 
-def times_drawn(estimator: Any, rows: int) -> list[Floats] | None:
-    """(n,) how often each row was drawn for each tree; None if this cannot be drawn again."""
+def times_drawn(estimator: Any, rows: int) -> Sequence[Floats | None]:
+    """(n,) how often each row was drawn for each tree; None where this cannot be drawn again."""
+    unknown = [None] * len(estimator.estimators_)
     try:
         drawn = list(estimator.estimators_samples_)
     except AttributeError:  # seeds were removed, or it was fitted by another version of scikit-learn
-        return None
-    if len(drawn) != len(estimator.estimators_):  # with warm_start only some seeds are kept
-        return None
+        return unknown
+    if len(drawn) != len(unknown):  # with warm_start only some seeds are kept
+        return unknown
     return [np.bincount(numbers, minlength=rows).astype(np.float64) for numbers in drawn]
 
 

@@ -7,7 +7,7 @@ is a tree of one node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import singledispatch
 from itertools import repeat
@@ -104,10 +104,8 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     if (part := _fitted_on_part(estimator, x, labels, weight)) is not None:
         return part
-    samples = (
-        _bootstrapped(estimator, labels, weight) if estimator.bootstrap else _on_all_rows(estimator, labels, weight)
-    )
-    return forest_of_samples(estimator, x, samples, ordered=estimator.bootstrap)
+    sampled = _bootstrapped if estimator.bootstrap else _on_all_rows
+    return forest_of_samples(estimator, x, sampled(estimator, labels, weight), ordered=estimator.bootstrap)
 
 
 @forest_of.register(RandomTreesEmbedding)
@@ -123,25 +121,22 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
 @forest_of.register(BaggingRegressor)
 @forest_of.register(IsolationForest)
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
-    first = estimator.estimators_[0]
-    if not isinstance(first, BaseDecisionTree):
-        raise refusal(estimator)
+    first, isolates = _first_tree(estimator), isinstance(estimator, IsolationForest)
     if (part := _fitted_on_part(estimator, x, labels, weight)) is not None:
         return part
-    named = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) and labels.ndim == 1 else labels
-    factor = class_weights(first, named)
-    targets = None if isinstance(estimator, IsolationForest) else Targets.of(estimator, labels)
-    by_weight, drawn = _drawn_by_weight(estimator), _drawn(estimator, len(x))
+    numbered = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) and labels.ndim == 1 else labels
+    factor, targets = class_weights(first, numbered), None if isolates else Targets.of(estimator, labels)
+    by_weight, drawn = _drawn_by_weight(estimator), times_drawn(estimator, len(x))
     samples = [
         TreeSample(tree, counts if by_weight or counts is None else counts * weight, factor, targets, columns)
         for tree, columns, counts in zip(estimator.estimators_, estimator.estimators_features_, drawn, strict=True)
     ]
-    if isinstance(estimator, IsolationForest) and np.isnan(x).any() and any(counts is None for counts in drawn):
+    if isolates and np.isnan(x).any() and any(counts is None for counts in drawn):
         raise ValueError(
             "IsolationForest with warm_start cannot be audited on missing values: the rows of each tree cannot be "
             "drawn again, and so not which way rows without a value went. Fit it in one call, without warm_start."
         )
-    if isinstance(estimator, IsolationForest) and np.isnan(x).any() and not fit_the_trees(samples, x):
+    if isolates and np.isnan(x).any() and not fit_the_trees(samples, x):
         right = [sample._replace(missing_right=True) for sample in samples]  # as scikit-learn before 1.9 grew them
         samples = right if fit_the_trees(right, x) else samples
     return forest_of_samples(estimator, x, samples, ordered=True)
@@ -150,21 +145,17 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
 @forest_of.register(AdaBoostClassifier)
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     """Trees on all rows. Weights are known for the first; later ones depend on the label of each row."""
-    first, *others = estimator.estimators_
-    if not isinstance(first, BaseDecisionTree):
-        raise refusal(estimator)
-    shares = weight / weight.sum()
+    first, shares = _first_tree(estimator), weight / weight.sum()
     factor = tree_class_weights(first, labels, shares)
     start = TreeSample(first, shares, factor, Targets.of(estimator, labels))
-    later = (TreeSample(tree, weight * (factor > 0), None) for tree in others)
+    later = (TreeSample(tree, weight * (factor > 0), None) for tree in estimator.estimators_[1:])
     return forest_of_samples(estimator, x, [start, *later])
 
 
 @forest_of.register(AdaBoostRegressor)
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     """Trees on rows that were drawn by the errors of all rows, that of the missing one included."""
-    if not isinstance(estimator.estimators_[0], BaseDecisionTree):
-        raise refusal(estimator)
+    _first_tree(estimator)
     samples = (TreeSample(tree, None, None, repeats=True) for tree in estimator.estimators_)
     return forest_of_samples(estimator, x, samples)
 
@@ -174,15 +165,35 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     """Trees on residuals. Of labels they tell the mean that they start from, and sums of the first residuals."""
     targets, trained = Targets.of(estimator, labels), _trained_on(estimator, labels, weight)
-    samples = _stages(estimator, targets, weight, trained)
+    mean, residuals = _starting_mean(estimator), None
+    start = np.zeros(1) if isinstance(estimator.init_, str) else mean  # "zero"
+    if targets is not None and start is not None and estimator.loss == "squared_error":  # the labels of the first tree
+        residuals = targets._replace(subtracted=float(start[0]))
+    stages = zip(estimator.estimators_, _drawn_for_stages(estimator, weight, trained), strict=True)
+    samples = (
+        TreeSample(
+            tree, None if rows is None else _only(weight, rows), np.ones_like(weight), None if stage else residuals
+        )
+        for stage, (trees, rows) in enumerate(stages)
+        for tree in trees  # one, or one per class
+    )
     ordered = estimator.subsample < 1 or estimator.n_iter_no_change is not None
     forest = forest_of_samples(estimator, x, samples, ordered=ordered)
-    start = None if targets is None or trained is None else _start(estimator, targets, _only(weight, trained))
-    return forest if start is None else replace(forest, trees=(start, *forest.trees))
+    if targets is None or trained is None or mean is None:
+        return forest
+    root = _single_node(type(estimator).__name__, mean, targets, _only(weight, trained))
+    return replace(forest, trees=(root, *forest.trees))
+
+
+def _first_tree(estimator: Any) -> Any:
+    """The first model of an ensemble; raises if these are no trees."""
+    first = estimator.estimators_[0]
+    if not isinstance(first, BaseDecisionTree):
+        raise refusal(estimator)
+    return first
 
 
 def _on_all_rows(estimator: Any, labels: Array, weight: Floats) -> Iterator[TreeSample]:
-    """Trees that were grown on all rows."""
     used, targets = getattr(estimator, "_sample_weight", None), Targets.of(estimator, labels)
     factor = class_weights(estimator, labels)
     if getattr(estimator, "class_weight", None) is not None and used is not None:  # balanced by weight
@@ -195,18 +206,13 @@ def _bootstrapped(estimator: Any, labels: Array, weight: Floats) -> Iterator[Tre
     by_weight, targets = _drawn_by_weight(estimator), Targets.of(estimator, labels)
     balanced = getattr(estimator, "class_weight", None) == "balanced_subsample"
     common = np.ones_like(weight) if by_weight else class_weights(estimator, labels)
-    for tree, counts in zip(estimator.estimators_, _drawn(estimator, len(weight)), strict=True):
+    for tree, counts in zip(estimator.estimators_, times_drawn(estimator, len(weight)), strict=True):
         if counts is None:
             yield TreeSample(tree, None, None)
             continue
         rows = np.repeat(np.arange(len(counts)), counts.astype(np.intp))
         factor = compute_sample_weight("balanced", labels, indices=rows) if balanced else common
         yield TreeSample(tree, counts if by_weight else counts * weight, factor, targets)
-
-
-def _drawn(estimator: Any, rows: int) -> Sequence[Floats | None]:
-    """How often each row was drawn for each tree, (n,); None where this cannot be drawn again."""
-    return times_drawn(estimator, rows) or [None] * len(estimator.estimators_)
 
 
 def _drawn_by_weight(estimator: Any) -> bool:
@@ -245,6 +251,9 @@ def _spread(tree: Tree, inside: Bools, classes: Ints | None, k: int) -> Tree:
     return replace(tree, share=share, labels=LabelSums(totals, weight, sums.rounding))
 
 
+# gradient boosting
+
+
 def _trained_on(estimator: Any, labels: Array, weight: Floats) -> Ints | None:
     """The numbers of the rows that trees were grown on, in their order: not those held out to stop early.
 
@@ -262,15 +271,6 @@ def _trained_on(estimator: Any, labels: Array, weight: Floats) -> Ints | None:
         stratify=labels if is_classifier(estimator) else None,
     )
     return np.asarray(trained)
-
-
-def _stages(estimator: Any, targets: Targets | None, weight: Floats, trained: Ints | None) -> Iterator[TreeSample]:
-    """All trees, one or one per class at each stage, and the rows that were drawn for it."""
-    ones, first = np.ones_like(weight), None if targets is None else _residuals(estimator, targets)
-    drawn = _drawn_for_stages(estimator, weight, trained)
-    for stage, (trees, rows) in enumerate(zip(estimator.estimators_, drawn, strict=True)):
-        row_weight = None if rows is None else _only(weight, rows)
-        yield from (TreeSample(tree, row_weight, ones, None if stage else first) for tree in trees)
 
 
 def _drawn_for_stages(estimator: Any, weight: Floats, trained: Ints | None) -> Iterator[Ints | None]:
@@ -297,15 +297,7 @@ def _only(weight: Floats, rows: Ints) -> Floats:
     return some
 
 
-def _residuals(estimator: Any, targets: Targets) -> Targets | None:
-    """The labels of the first tree of a regressor: what is left of the targets; None for other losses."""
-    if is_classifier(estimator) or estimator.loss != "squared_error":
-        return None
-    start = np.zeros(1) if isinstance(estimator.init_, str) else _mean(estimator)  # "zero"
-    return None if start is None else targets._replace(subtracted=float(start[0]))
-
-
-def _mean(estimator: Any) -> Floats | None:
+def _starting_mean(estimator: Any) -> Floats | None:
     """(k,) the mean of labels, or share of each class, that a model starts from; None if from something else."""
     start = estimator.init_
     if isinstance(start, DummyClassifier) and start.strategy == "prior":
@@ -315,55 +307,42 @@ def _mean(estimator: Any) -> Floats | None:
     return None
 
 
-def _start(estimator: Any, targets: Targets, weight: Floats) -> Tree | None:
-    """The mean of labels as a tree of one node; None if the model starts from something else."""
-    if (mean := _mean(estimator)) is None:
-        return None
+def _single_node(name: str, mean: Floats, targets: Targets, weight: Floats) -> Tree:
+    """The mean of the labels as a tree of one node."""
     total, inside, totals = weight.sum(), weight > 0, np.zeros(targets.values.shape[1])
     totals[targets.columns] = mean * total
     count = np.array([inside.sum()])
     error = float(sum_rounding(count, total)[0] * np.abs(targets.values).max())
     if (np.abs(weight @ targets.values - totals) > 4 * error).any():
-        raise other_data(type(estimator).__name__, "its first prediction is not the mean of these labels")
+        raise other_data(name, "its first prediction is not the mean of these labels")
     sums, leaf, no = LabelSums.of_root(totals, weight, error, 1), np.array([LEAF]), np.zeros(1)
     return Tree(leaf, no, leaf, leaf, no > 0, count.astype(np.float64), inside.astype(np.float64), no, labels=sums)
 
 
-@singledispatch
+# without a row of the table
+
+
 def forest_alone(estimator: Any) -> Forest:
-    """The trees of a classifier and how often each row was drawn for each; raises TypeError if this cannot be read."""
-    raise TypeError(
-        f"{type(estimator).__name__}: without any row of the table, only these are read: DecisionTreeClassifier, "
-        "ExtraTreeClassifier, RandomForestClassifier, ExtraTreesClassifier."
-    )
+    """The trees of a classifier and how often each row was drawn for each; raises TypeError if this cannot be read.
 
-
-@forest_alone.register(DecisionTreeClassifier)
-def _(estimator: Any) -> Forest:
-    return _counted(estimator, [estimator], [np.ones(int(estimator.tree_.n_node_samples[0]))])
-
-
-@forest_alone.register(RandomForestClassifier)
-@forest_alone.register(ExtraTreesClassifier)
-def _(estimator: Any) -> Forest:
-    if not estimator.bootstrap:
-        rows = int(estimator.estimators_[0].tree_.n_node_samples[0])
-        return _counted(estimator, estimator.estimators_, [np.ones(rows)] * len(estimator.estimators_))
-    if (counts := times_drawn(estimator, estimator._n_samples)) is None:
+    The number of rows is stored in the model, and with the seed of each tree it gives how often each was drawn for it.
+    """
+    name, bootstrap = type(estimator).__name__, getattr(estimator, "bootstrap", False)
+    if not isinstance(estimator, DecisionTreeClassifier | RandomForestClassifier | ExtraTreesClassifier):
         raise TypeError(
-            f"{type(estimator).__name__}: its bootstraps cannot be drawn again, because the seeds of its trees are not "
-            "stored. Without them, a table with no known row is not rebuilt."
+            f"{name}: without any row of the table, only these are read: DecisionTreeClassifier, ExtraTreeClassifier, "
+            "RandomForestClassifier, ExtraTreesClassifier."
         )
-    return _counted(estimator, estimator.estimators_, counts)
-
-
-def _counted(estimator: Any, trees: Sequence[Any], counts: Sequence[Floats]) -> Forest:
-    """A forest whose trees count each row as often as it was drawn; raises if they weight rows."""
-    name = type(estimator).__name__
+    trees = getattr(estimator, "estimators_", [estimator])
+    drawn = times_drawn(estimator, estimator._n_samples) if bootstrap else [np.ones(trees[0].tree_.n_node_samples[0])]
+    counts = [count for count in drawn if count is not None] * (1 if bootstrap else len(trees))
+    if len(counts) < len(trees):
+        raise TypeError(
+            f"{name}: its bootstraps cannot be drawn again, because the seeds of its trees are not stored. Without "
+            "them, a table with no known row is not rebuilt."
+        )
     if estimator.n_outputs_ != 1:
         raise TypeError(f"{name}: trees with several labels per row are not read without a row of the table.")
-    rows, classes = len(counts[0]), len(estimator.classes_)
-    targets = Targets(np.zeros((rows, classes)), np.arange(classes))  # the columns only: labels are not known
     for tree, count in zip(trees, counts, strict=True):
         nodes = tree.tree_
         if not np.isclose(nodes.weighted_n_node_samples[0], count.sum()) or estimator.class_weight is not None:
@@ -375,5 +354,7 @@ def _counted(estimator: Any, trees: Sequence[Any], counts: Sequence[Floats]) -> 
             raise ValueError(f"{name}: a tree was grown on {nodes.n_node_samples[0]} rows, its seed draws others.")
         if not np.isfinite(nodes.threshold).all():
             raise TypeError(f"{name}: was grown on missing values. Without a row of the table these are not read.")
+    rows, classes = len(counts[0]), len(estimator.classes_)
+    targets = Targets(np.zeros((rows, classes)), np.arange(classes))  # the columns only: labels are not known
     samples = (TreeSample(tree, count, np.ones(rows), targets) for tree, count in zip(trees, counts, strict=True))
-    return Forest(tuple(tree_of(sample) for sample in samples), ordered=getattr(estimator, "bootstrap", False))
+    return Forest(tuple(tree_of(sample) for sample in samples), ordered=bootstrap)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.attacks.dp_steps.published import PublishedSteps, no_steps
+from lostwax.attacks.dp_steps.prior_aware import PublishedSteps, no_steps
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
@@ -161,7 +161,7 @@ class History(NamedTuple):
     """The published steps of some models."""
 
     params: Params  # (m, t, ...)  theta_t
-    rest: Params  # (m, t, ...)  gbar_t, in units of the clipping norm
+    secret_gradient: Params  # (m, t, ...)  gbar_t, in units of the clipping norm
     absent_misfit: Tensor  # (m, t, 1)  each step's misfit without the secret, that of a gradient of 0
     factor: Tensor | None = None  # (m, t, starts) clipping factors; None: each gradient clips itself
 
@@ -204,10 +204,13 @@ class GradientInverter(NamedTuple):
             seen = list(self.steps(release.chosen(models), at_a_time))
             params = {name: torch.stack([step.params[name] for step in seen], 1) for name in seen[0].params}
             unit = 1 / self.steps.trainer.clip
-            rest = {name: torch.stack([step.rest[name] for step in seen], 1).mul_(unit) for name in seen[0].rest}
-            flat = [value.flatten(2) for value in rest.values()]  # (m, t, numbers)
+            secret_gradient = {
+                name: torch.stack([step.secret_gradient[name] for step in seen], 1).mul_(unit)
+                for name in seen[0].secret_gradient
+            }
+            flat = [value.flatten(2) for value in secret_gradient.values()]  # (m, t, numbers)
             misfits = [self.search.misfit(torch.zeros_like(value), value).sum(2, keepdim=True) for value in flat]
-            yield History(params, rest, torch.stack(misfits).sum(0)), labels[models]
+            yield History(params, secret_gradient, torch.stack(misfits).sum(0)), labels[models]
 
     def _rebuild(self, history: History, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best of all starts: records (m, ...), labels (m,), and their lead over the next label, or no record."""
@@ -273,7 +276,7 @@ class GradientInverter(NamedTuple):
         """(m, starts) the misfit of records (m, starts, ...), summed over steps."""
         misfits = history.absent_misfit.new_zeros(1)
         for name, clipped in self._clipped(x, labels, history).items():
-            published = history.rest[name].flatten(2).unsqueeze(2)  # (m, t, 1, numbers)
+            published = history.secret_gradient[name].flatten(2).unsqueeze(2)  # (m, t, 1, numbers)
             misfits = misfits + self.search.misfit(clipped, published).sum(3)  # (m, t, starts)
         return self.search.of_steps(misfits, history.absent_misfit).sum(1)
 
@@ -286,7 +289,7 @@ class GradientInverter(NamedTuple):
 
     def _gradients(self, x: Tensor, labels: Tensor, history: History) -> tuple[Params, Tensor]:
         """Gradients of records (m, starts, ...) at all steps, (m t, starts, ...), and factors that clip them to 1."""
-        trainer, t = self.steps.trainer, next(iter(history.rest.values())).shape[1]
+        trainer, t = self.steps.trainer, next(iter(history.secret_gradient.values())).shape[1]
         flat = {name: value.flatten(0, 1) for name, value in history.params.items()}  # (m t, ...)
         records = [part.unsqueeze(1).expand(len(x), t, *part.shape[1:]).flatten(0, 1) for part in (x, labels)]
         gradients = record_gradients(self.steps.net, trainer.loss, flat, (records[0], records[1]))

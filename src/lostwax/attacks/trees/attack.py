@@ -14,8 +14,14 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.trees.cuts import narrowed_by_cuts
-from lostwax.attacks.trees.paths import descend, game_of, narrowed_by_nodes, near_zero, zeros
-from lostwax.attacks.trees.unknown_sample import narrowed_without_sample
+from lostwax.attacks.trees.paths import (
+    descend,
+    game_of,
+    narrowed_by_nodes,
+    narrowed_without_sample,
+    near_zero,
+    zeros,
+)
 from lostwax.games import Fitted, Note, Part, Topic
 from lostwax.games.cells import Revealed
 from lostwax.games.trees import LEAF, Bools, Bounds, Floats, Forest, Ints, LabelSums, Tree
