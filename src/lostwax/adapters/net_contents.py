@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from lostwax.adapters.objects import Walk, bytes_of, fingerprint, numbers_of
+from lostwax.adapters.objects import TEXT, Walk, bytes_of, fingerprint, numbers_of
 
 SHORT = 64  # characters of a text, and whole numbers of a list, that are a setting
 LONG = 1_000  # bytes of many short texts
@@ -61,7 +61,7 @@ def attribute_numbers(net: nn.Module) -> dict[str, Tensor]:
 
     Single numbers and a few whole numbers are settings. Single numbers of a mapping or an object are one array.
     """
-    found = {}
+    arrays = {}
     for path, value, members in _attributes(net):
         parts = {place: numbers for place, member in members if (numbers := numbers_of(member)) is not None}
         single = [numbers for numbers in parts.values() if numbers.size == 1]
@@ -69,8 +69,8 @@ def attribute_numbers(net: nn.Module) -> dict[str, Tensor]:
         many = isinstance(value, Tensor | np.ndarray) or sum(numbers.size for numbers in parts.values()) > SHORT
         for place, numbers in parts.items():
             if numbers.size > 1 and (many or (numbers != np.rint(numbers)).any()):
-                found[f"{path}.{place}".removesuffix(".")] = torch.from_numpy(numbers)
-    return found
+                arrays[f"{path}.{place}".removesuffix(".")] = torch.from_numpy(numbers)
+    return arrays
 
 
 def attribute_texts(net: nn.Module) -> dict[str, str]:
@@ -78,17 +78,17 @@ def attribute_texts(net: nn.Module) -> dict[str, str]:
 
     The keys of a mapping are names of what it holds, unless that is next to nothing.
     """
-    found = {}
+    texts = {}
     for path, _, members in _attributes(net):
         names = set()
         for place, member in members:
             text = repr(list(member)).encode() if _are_hashes(member) else bytes_of(member)
             if isinstance(member, Mapping) and not all(isinstance(value, SIMPLE) for value in member.values()):
                 names.add(f"{place}.keys".removeprefix("."))
-            several = not isinstance(member, str | bytes | bytearray | memoryview) and not _are_hashes(member)
+            several = not isinstance(member, TEXT) and not _are_hashes(member)
             if text is not None and len(text) > (LONG if several else SHORT) and place not in names:
-                found[f"{path}.{place}".removesuffix(".")] = str(fingerprint(text))
-    return found
+                texts[f"{path}.{place}".removesuffix(".")] = str(fingerprint(text))
+    return texts
 
 
 def _are_hashes(value: Any) -> bool:
@@ -110,7 +110,7 @@ def _attributes(net: nn.Module) -> Iterator[tuple[str, Any, list[tuple[str, Any]
         library = type(value).__module__.partition(".")[0] in LIBRARIES and not isinstance(value, ENTERED)
         return id(value) not in inside and not library
 
-    for path, value in _held(net):
+    for path, value in _direct_attributes(net):
         is_few = isinstance(value, Sequence | Set) and len(value) <= SHORT
         is_setting = is_few and (isinstance(value, str | bytes) or all(isinstance(member, int) for member in value))
         is_setting = is_setting and not _are_hashes(value)
@@ -125,7 +125,7 @@ def _attributes(net: nn.Module) -> Iterator[tuple[str, Any, list[tuple[str, Any]
             yield path, value, members
 
 
-def _held(net: nn.Module) -> Iterator[tuple[str, Any]]:
+def _direct_attributes(net: nn.Module) -> Iterator[tuple[str, Any]]:
     """Attributes of modules, as pickle would store them, their hooks, and attributes of parameters and buffers."""
     internal = vars(nn.Module()).keys()
     for path, module in net.named_modules():

@@ -6,6 +6,7 @@ games about a few rows cost what a table of these rows costs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -59,8 +60,8 @@ def sparse_factors(model: Stationary, table: SparseRecords, weight: Tensor) -> t
 
 def sparse_sum(table: SparseRecords, r: Tensor, *, bias: bool) -> Tensor:
     """The sum over rows of r f^T, with the column of ones where there is a bias: (c, d) or (c, d + 1)."""
-    found = table.summed(r)
-    return torch.cat([found, r.sum(0)[:, None]], 1) if bias else found
+    total = table.summed(r)
+    return torch.cat([total, r.sum(0)[:, None]], 1) if bias else total
 
 
 def sparse_rounding(model: Stationary, table: SparseRecords, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,10 +70,10 @@ def sparse_rounding(model: Stationary, table: SparseRecords, weight: Tensor) -> 
     size = table.each(np.abs).times(model.weight.abs())
     if model.bias is not None:
         size = size + model.bias.abs()
-    own = r.abs() + weight[:, None] * curvature_times(model.loss, outputs, table.y, size).abs()
-    whole = sparse_sum(table.each(np.abs), own, bias=model.bias is not None) + model.total().abs()
-    eps = torch.finfo(own.dtype).eps
-    return eps * whole, eps * own
+    of_rows = r.abs() + weight[:, None] * curvature_times(model.loss, outputs, table.y, size).abs()
+    of_sum = sparse_sum(table.each(np.abs), of_rows, bias=model.bias is not None) + model.total().abs()
+    eps = torch.finfo(of_rows.dtype).eps
+    return eps * of_sum, eps * of_rows
 
 
 def folded(fitted: Fitted, kept: Tensor) -> Fitted:
@@ -169,13 +170,11 @@ def _extremes(extremes: Extremes, fitted: Fitted, others: Tensor) -> Extremes:
 
 def _stored(stored: Stored, fitted: Fitted, others: Tensor) -> Stored:
     """Stored rows without those of other known rows, each as often as it occurs."""
-    known: dict[bytes, int] = {}
-    for rows, _ in _some(fitted, others):
-        for row in rows.x.to(stored.x.dtype).numpy():
-            known[row.tobytes()] = known.get(row.tobytes(), 0) + 1
+    kind = stored.x.dtype
+    known = Counter(row.tobytes() for rows, _ in _some(fitted, others) for row in rows.x.to(kind).numpy())
     left = []
     for place, row in enumerate(stored.x.numpy()):
-        if known.get(row.tobytes(), 0):
+        if known[row.tobytes()]:
             known[row.tobytes()] -= 1
         else:
             left.append(place)

@@ -17,7 +17,7 @@ from lostwax.adapters.sklearn.pipelines import FEW, PipelineReader, Place, own_f
 from lostwax.adapters.sklearn.steps import Back, step_of
 from lostwax.games import Cells, Extremes, Kept, Sums
 
-WHOLE = 0.05  # a count is a whole number to this
+COUNT_ERROR = 0.05  # a count is a whole number to this
 NOISE = 1e-3  # of the largest weight of a text: smaller ones are rounding
 
 
@@ -55,9 +55,9 @@ def first_step(estimator: Any) -> tuple[Any, Any]:
         return first_step(estimator.best_estimator_)
     if not isinstance(estimator, Pipeline) or len(estimator.steps) == 1:
         return estimator, "passthrough"
-    (_, first), *rest = estimator.steps
+    (_, first), *later = estimator.steps
     inner, left = first_step(first) if isinstance(first, Pipeline) else (first, "passthrough")
-    return inner, Pipeline([("first", left), *rest])
+    return inner, Pipeline([("first", left), *later])
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class TextColumn:
 
     def __call__(self, reader: PipelineReader, step: Any) -> tuple[Any, Place]:
         """The steps after the vectoriser, and the place where they begin."""
-        vectoriser, rest = first_step(step)
+        vectoriser, later = first_step(step)
         words = slice(self.start, self.start + self.counts.shape[1])
         width = max(reader.used) + 1
         place = Place(self.counts, lambda values: values.placed(words, width).columns(reader.used))
-        return rest, read_vocabulary(vectoriser, reader, place)
+        return later, read_vocabulary(vectoriser, reader, place)
 
 
 def text_columns(estimator: Any, X: Any) -> tuple[dict[int, TextColumn], tuple[str, ...]]:
@@ -81,18 +81,17 @@ def text_columns(estimator: Any, X: Any) -> tuple[dict[int, TextColumn], tuple[s
     transformer = estimator
     while hasattr(transformer, "best_estimator_") or isinstance(transformer, Pipeline):
         transformer = getattr(transformer, "best_estimator_", None) or transformer.steps[0][1]
-    found: dict[int, TextColumn] = {}
-    names: list[str] = []
+    columns_of_texts, names = dict[int, TextColumn](), list[str]()
     if not isinstance(transformer, ColumnTransformer) or not hasattr(X, "iloc"):
-        return found, ()
+        return columns_of_texts, ()
     for name, step, columns in transformer.transformers_:
         vectoriser = None if isinstance(step, str) else first_step(step)[0]
         if not isinstance(columns, str | int) or not isinstance(vectoriser, CountVectorizer):
             continue
         place = int(transformer._transformer_to_input_indices[name][0])
-        found[place] = TextColumn(counts_of(vectoriser, X.iloc[:, place]), X.shape[1] + len(names))
+        columns_of_texts[place] = TextColumn(counts_of(vectoriser, X.iloc[:, place]), X.shape[1] + len(names))
         names += [f"{X.columns[place]}: {word}" for word in words_of(vectoriser)]
-    return found, tuple(names)
+    return columns_of_texts, tuple(names)
 
 
 def read_vocabulary(vectoriser: Any, reader: PipelineReader, place: Place) -> Place:
@@ -131,15 +130,15 @@ def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
 
     def back(rebuilt: Cells) -> Cells:
         shares = np.nan_to_num(rebuilt.values.astype(np.float64)) / idf  # (g, words)
-        held = shares > NOISE * shares.max(1, keepdims=True, initial=0.0)
+        occurs = shares > NOISE * shares.max(1, keepdims=True, initial=0.0)
         if transformer.norm is not None:
-            shares = shares / np.where(held, shares, np.inf).min(1, keepdims=True, initial=1e300)
+            shares = shares / np.where(occurs, shares, np.inf).min(1, keepdims=True, initial=1e300)
         counts = np.exp(shares - 1) if transformer.sublinear_tf else shares
-        whole = np.rint(counts).clip(1)
+        rounded = np.rint(counts).clip(1)
         # counts are whole numbers: weights that give none were not rebuilt to the last digits
-        off = np.where(held, np.abs(counts - whole), 0.0).max(1, keepdims=True, initial=0.0)
-        kept = np.minimum(rebuilt.kept.min(1, keepdims=True), np.where(off < WHOLE, Kept.EXACT, Kept.ESTIMATED))
-        return Cells(np.where(held, whole, 0.0), np.broadcast_to(kept, counts.shape).astype(np.uint8))
+        off = np.where(occurs, np.abs(counts - rounded), 0.0).max(1, keepdims=True, initial=0.0)
+        kept = np.minimum(rebuilt.kept.min(1, keepdims=True), np.where(off < COUNT_ERROR, Kept.EXACT, Kept.ESTIMATED))
+        return Cells(np.where(occurs, rounded, 0.0), np.broadcast_to(kept, counts.shape).astype(np.uint8))
 
     return back
 
