@@ -111,6 +111,13 @@ def test_a_limit_that_cannot_be_judged_is_a_breach(limit, words, accident):
     assert words in str(breach)
 
 
+def test_of_two_lines_with_one_name_both_are_judged(leaky, blind):
+    """Attacks of a user's class may have the same name."""
+    policy = lw.Policy(max_rebuilt_share=0.5)
+    for findings in ((*leaky.findings, *blind.findings), (*blind.findings, *leaky.findings)):
+        assert policy.breaches(replace(leaky, findings=findings))
+
+
 def test_an_audit_of_nets_does_not_tell_of_cells(leaky):
     breach = only(lw.Policy(max_exact_cell_share=0.999), leaky)
     assert breach.found is None

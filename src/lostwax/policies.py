@@ -128,10 +128,10 @@ class Policy:
         """Every broken limit, with the line of the audit furthest from it; empty if the audit passes."""
         broken = []
         for name, allowed in self._limits():
-            lines = {"": audit.findings[0]}  # a grade or a ceiling belongs to the audit as a whole
+            lines = [("", audit.findings[0])]  # a grade or a ceiling belongs to the audit as a whole
             if name not in ("max_ceiling", "max_grade", "max_membership") and len(audit.findings) > 1:
-                lines = {f"{finding.name}: ": finding for finding in audit.findings}
-            judged = [self._judge(name, allowed, line, audit, finding) for line, finding in lines.items()]
+                lines = [(f"{finding.name}: ", finding) for finding in audit.findings]
+            judged = [self._judge(name, allowed, line, audit, finding) for line, finding in lines]
             if breaches := [breach for breach in judged if breach is not None]:
                 broken.append(max(breaches, key=Breach.distance))
         if not broken and (why := self._why_undecided(audit)) is not None:
