@@ -20,6 +20,10 @@ def test_notes_of_totals_and_ranges():
     total = total_of_all_rows("the mean", "reveals the row")
     assert str(total) == "the mean reveals the row, whatever the model after it. Fit it on public data."
     assert total.cure == "The mean reveals the row, whatever the model after it. Fit it on public data."
+    assert (
+        str(total_of_all_rows("theta_", "reveals it", of_model=True))
+        == "theta_ reveals it. Release only its predictions."
+    )
     several = extreme_values("a and b", "reveal every value", plural=True)
     assert str(several) == "a and b reveal every value."
     assert several.cure == "a and b show the extreme values of columns: use limits that are known without the data."

@@ -55,9 +55,13 @@ def stored_rows(subject: str, rows: tuple[int, int] | None = None, columns: str 
 BY_ITSELF = "includes the secret row and reveals it by itself (the total minus the known rows)"
 
 
-def total_of_all_rows(subject: str, reveals: str = BY_ITSELF) -> Note:
-    """The release holds a total that the secret row is part of; `reveals`: how it gives that away, as a predicate."""
-    text = f"{subject} {reveals}, whatever the model after it. Fit it on public data."
+def total_of_all_rows(subject: str, reveals: str = BY_ITSELF, *, of_model: bool = False) -> Note:
+    """The release holds a total that the secret row is part of; `reveals`: how it gives that away, as a predicate.
+
+    The total is that of a step before the model, or `of_model`.
+    """
+    step, model = ", whatever the model after it. Fit it on public data.", ". Release only its predictions."
+    text = f"{subject} {reveals}{model if of_model else step}"
     return Note(text, Topic.TOTAL, subject, cure=text[:1].upper() + text[1:])
 
 

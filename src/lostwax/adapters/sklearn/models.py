@@ -134,7 +134,8 @@ def _publish_equation(name: str, reading: Reading, place: Place, reader: Pipelin
     check_empty_columns(fitted)
     elsewhere = () if place.units is not None else reader.public  # scalers alone are often public
     fitted = of_this_table(fitted, elsewhere=elsewhere, fewer_rows=next(iter(reader.fewer_rows), None))
-    reader.notes += [*reading.notes, *map(total_of_all_rows, (total.source for total in sums)), *fitted.notes]
+    totals = [total_of_all_rows(total.source, of_model=True) for total in sums]
+    reader.notes += [*reading.notes, *totals, *fitted.notes]
     if fitted.model is not None or fitted.sums:
         reader.publish(fitted, place)
 

@@ -68,7 +68,8 @@ def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
     or targets. Raises a ValueError if the part was fitted on almost these rows.
     """
     table = TrainingRows(x.double().numpy(), None if y is None else y.numpy(), weight.double().numpy())
-    search = _Search("the release" if isinstance(part, Mapping) else type(part).__name__, table)
+    name = "the release" if isinstance(part, Mapping) else type(part).__name__
+    search = _Search(name, table, is_model=hasattr(type(part), "predict"))
 
     def is_entered(value: Any) -> bool:
         return bool(attributes(value).get("n_features_in_", table.d) == table.d)  # not fitted on other columns
@@ -110,8 +111,8 @@ def _leaf(value: Any) -> Any | None:
 class _Search:
     """Collects what the arrays of a part agree with."""
 
-    def __init__(self, name: str, table: TrainingRows) -> None:
-        self.name, self.table = name, table
+    def __init__(self, name: str, table: TrainingRows, *, is_model: bool) -> None:
+        self.name, self.table, self.is_model = name, table, is_model
         self.sums: dict[tuple[bool, bool], Sums] = {}  # by (by_label, weighted): more of one kind say nothing new
         self.stored: list[Stored] = []
         self.grouped: dict[bytes, tuple[Sums, Tensor]] = {}
@@ -127,7 +128,7 @@ class _Search:
         stored, extremes = tuple(_without_copies(self.stored)), tuple[Extremes, ...]()
         notes = [*self.notes, *(stored_rows(place, (rows, self.table.n)) for place, rows in _places(stored))]
         every_sum = (*self.sums.values(), *(sums for sums, _ in self.grouped.values()))
-        notes += [total_of_all_rows(sums.source) for sums in every_sum]
+        notes += [total_of_all_rows(sums.source, of_model=self.is_model) for sums in every_sum]
         if self.ranges:
             source = self._source(" and ".join(self.ranges))
             extremes = (Extremes(source, torch.from_numpy(self.low), torch.from_numpy(self.high)),)
@@ -430,7 +431,7 @@ class _Search:
         if threshold is None or counts is None or any(by_label for by_label, _ in self.sums) or table.y is None:
             return
         above = TrainingRows((table.x > threshold).astype(np.float64), table.y, table.weight)
-        inner = _Search(self.name, above)
+        inner = _Search(self.name, above, is_model=self.is_model)
         if inner._read_sums("feature_count_", np.asarray(counts, dtype=np.float64), table.y):
             self.exceeding += [(sums, float(threshold)) for sums in inner.sums.values()]
             self.notes.append(
