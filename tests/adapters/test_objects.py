@@ -44,9 +44,38 @@ class Dictionary(dict):
     """Its attributes are not items."""
 
 
+class Version(str):
+    """A text with attributes."""
+
+
+class Share(float):
+    """A number with attributes."""
+
+
 def with_attribute(value, rows):
     value.rows = rows
     return value
+
+
+def of_no_dimensions(value):
+    cell = np.empty((), dtype=object)
+    cell[()] = value
+    return cell
+
+
+def with_attrs(frame, rows):
+    frame.attrs["rows"] = rows
+    return frame
+
+
+HIDDEN = {
+    "array of no dimensions": lambda X: of_no_dimensions({"rows": X}),
+    "attribute of a text": lambda X: with_attribute(Version("1.2"), X),
+    "attribute of a number": lambda X: with_attribute(Share(0.5), X),
+    "attributes of a frame": lambda X: with_attrs(pd.DataFrame({"a": ["b"]}), X),
+    "attributes of a numeric frame": lambda X: with_attrs(pd.DataFrame({"a": [1.0]}), X),
+    "sparse tensor": lambda X: torch.from_numpy(X).to_sparse(),
+}
 
 
 KEEPS = {
@@ -77,6 +106,7 @@ KEEPS = {
     "setting": lambda X: Keeps(X),
     "settings of settings": lambda X: Keeps({"inner": Keeps([X])}),
     "fitted setting": lambda X: Keeps(DecisionTreeClassifier().fit(X, X[:, 0] > 0)),
+    **HIDDEN,
 }
 
 
@@ -91,6 +121,12 @@ def test_equal_rows_look_the_same_and_others_do_not(keep):
     assert one.numbers.keys() == again.numbers.keys()
     np.testing.assert_array_equal(first, second)
     assert first.shape != other.shape or (first != other).any()
+
+
+@pytest.mark.parametrize("keep", HIDDEN.values(), ids=HIDDEN)
+def test_rows_beside_a_plain_value_are_found(keep):
+    (stored,) = scan({"kept": keep(X)}, torch.from_numpy(X), None, torch.ones(len(X))).stored
+    np.testing.assert_array_equal(stored.x.numpy(), X)
 
 
 def test_objects_that_hold_each_other_end():

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sklearn.ensemble import VotingRegressor
-from sklearn.linear_model import Ridge, SGDRegressor
+from sklearn.ensemble import VotingClassifier, VotingRegressor
+from sklearn.linear_model import BayesianRidge, LogisticRegression, Ridge, SGDRegressor
+from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
@@ -14,6 +15,7 @@ from lostwax.audits.audit import Verdict
 from lostwax.audits.play import Settings
 from lostwax.audits.tables import audit_table
 from lostwax.games import Cells, Columns, Fitted, Kept, Part, Records, ReleasedTable, Stored, Sums
+from lostwax.games.notes import Topic
 from lostwax.grades import Grade
 
 N = 40
@@ -140,6 +142,22 @@ def test_of_two_models_the_one_at_its_optimum_counts():
     for members in ([("rough", rough), ("exact", exact)], [("exact", exact), ("rough", rough)]):
         audit = lw.audit(VotingRegressor(members).fit(X, y), (X, y))
         assert audit.findings[0].rebuilt.all()
+
+
+def test_counts_of_classes_give_the_label_that_a_rough_model_beside_them_does_not():
+    x, y = rng.normal(size=(60, 3)) * [1, 10, 100], rng.integers(0, 3, 60)
+    members = [("rough", LogisticRegression(max_iter=3)), ("counts", GaussianNB())]
+    audit = lw.audit(VotingClassifier(members).fit(x, y), (x, y))
+    assert audit.findings[0].rebuilt.all()
+    assert audit.findings[0].labels_right.all()
+    assert audit.findings[0].target.certain.all()
+
+
+@pytest.mark.parametrize("model", [GaussianNB(), BayesianRidge()], ids=repr)
+def test_a_total_is_named_once(model):
+    notes = lw.audit(model.fit(X, Y), (X.numpy(), Y.numpy())).notes
+    assert [note.topic for note in notes].count(Topic.TOTAL) == 1
+    assert len(notes) == 1
 
 
 def test_records_that_no_reason_explains_are_counted_as_not_answered():

@@ -33,6 +33,7 @@ TEXT = (str, bytes, bytearray, memoryview)
 CELLS = (*TEXT, *REAL, complex, np.generic, type(None))  # a list of these with a text among them has one fingerprint
 SETTINGS = (*REAL, str, type(None))  # arguments of an estimator that a fit leaves as they are
 FRAMES = ("pandas", "polars")
+PLAIN_LIBRARIES = ("builtins", "array", "numpy", "scipy", "torch")  # whose numbers and texts hold nothing else
 POINT_TREES = {"KDTree", "BallTree", "cKDTree"}  # they keep their points in `data`, which is no attribute of `vars`
 
 MAX_OBJECTS = 200_000  # that are entered
@@ -83,10 +84,11 @@ class Walk:
                 continue
             leaf = self.leaf(value)
             yield holder, name, value if leaf is None else leaf
-            if leaf is None:
+            members = _beside(value) if leaf is not None else _members(value, pickled=self.pickled)
+            if leaf is None or members:
                 seen[id(value)] = value
                 path = _joined(holder, name)
-                todo += [(path, inner, member) for inner, member in _members(value, pickled=self.pickled)]
+                todo += [(path, inner, member) for inner, member in members]
         self.complete = not todo
 
 
@@ -94,11 +96,19 @@ def _joined(holder: str, name: str) -> str:
     return f"{holder}.{name}" if holder else name
 
 
+def _beside(value: Any) -> list[tuple[str, Any]]:
+    """What a user's subclass of numbers or texts, or a frame, holds beside them."""
+    library = type(value).__module__.partition(".")[0]
+    if library in FRAMES:
+        return [("attrs", value.attrs)] if getattr(value, "attrs", None) else []
+    return [] if library in PLAIN_LIBRARIES else [*attributes(value).items()]
+
+
 def _members(value: Any, *, pickled: bool) -> list[tuple[str, Any]]:
     """What one object holds, by name: attributes, items, or what pickle stores of it."""
     if type(value).__module__.startswith(FRAMES) and hasattr(value, "to_numpy"):
         names = [name for name in ("index", "columns") if hasattr(type(value), name)]
-        return [("values", value.to_numpy()), *((name, getattr(value, name)) for name in names)]
+        return [("values", value.to_numpy()), *((name, getattr(value, name)) for name in names), *_beside(value)]
     if not pickled and type(value).__name__ in POINT_TREES:
         return [("data", np.asarray(value.data))]
     arguments = _arguments(value) if pickled else set()
@@ -118,7 +128,7 @@ def _items(value: Any, *, keys: bool) -> list[tuple[str, Any]] | None:
     if isinstance(value, np.ndarray) and value.dtype.names:
         return [(name, value[name]) for name in value.dtype.names]
     if isinstance(value, np.ndarray):
-        return [(str(place), member) for place, member in enumerate(np.ravel(value) if value.ndim else ())]
+        return [(str(place), member) for place, member in enumerate(value.flat)]
     if isinstance(value, Set):
         return [(str(place), member) for place, member in enumerate(sorted(value, key=repr))]
     if isinstance(value, FunctionType):
@@ -215,7 +225,7 @@ def bytes_of(value: Any) -> bytes | None:
 def as_numpy(value: Any) -> Any:
     """Tensors and frames as arrays of numpy; everything else as it is."""
     if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
+        value = value.detach().cpu().to_dense()
         return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
     return value.to_numpy() if hasattr(type(value), "to_numpy") else value
 

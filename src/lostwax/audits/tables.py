@@ -429,10 +429,10 @@ def _by_equation(fitted: Fitted, rows: Tensor, label_given: bool, *, at_optimum:
     x, size = guess.records.x[:, 0], guess.confidence[:, 0]
     kept = np.full(x.shape, Kept.EXACT, dtype=np.uint8) if guess.kept is None else guess.kept[:, 0].numpy()
     cells, labels_certain = Cells(x.numpy(), kept), None
-    if fitted.model is not None and not fitted.sums:
-        labels_certain = certain_labels(fitted.model, table, fitted.weight, size)
-    elif fitted.model is None and fitted.sums and fitted.sums[-1].by_label:  # counts of classes
+    if any(sums.by_label for sums in fitted.sums):  # counts of classes
         labels_certain = size > 0
+    elif fitted.model is not None and not fitted.sums:
+        labels_certain = certain_labels(fitted.model, table, fitted.weight, size)
     return SolvedRows(guess, cells, cells if fitted.sums else None, None, labels_certain)
 
 

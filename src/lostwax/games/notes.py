@@ -52,7 +52,10 @@ def stored_rows(subject: str, rows: tuple[int, int] | None = None, columns: str 
     return Note(text, Topic.STORED_ROWS, subject, rows, f"{subject} holds {data}: {cure}")
 
 
-def total_of_all_rows(subject: str, reveals: str) -> Note:
+BY_ITSELF = "includes the secret row and reveals it by itself (the total minus the known rows)"
+
+
+def total_of_all_rows(subject: str, reveals: str = BY_ITSELF) -> Note:
     """The release holds a total that the secret row is part of; `reveals`: how it gives that away, as a predicate."""
     text = f"{subject} {reveals}, whatever the model after it. Fit it on public data."
     return Note(text, Topic.TOTAL, subject, cure=text[:1].upper() + text[1:])

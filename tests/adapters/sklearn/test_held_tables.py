@@ -476,6 +476,30 @@ def test_what_is_beside_statistics_is_not_overlooked():
 
 @pytest.mark.parametrize(
     "value",
+    [HOMES.to_numpy().reshape(15, 10, 3), pd.Series(1, index=pd.MultiIndex.from_frame(HOMES))],
+    ids=["three dimensions", "index"],
+)
+def test_cells_that_are_not_seen_as_rows_are_not_taken_for_statistics(value):
+    """The table's own minima and maxima are among them, and counted as an explanation of all of them."""
+    release = released(constant(value), (HOMES, RENT))
+    assert any("not understood" in reason for reason in release.attached)
+
+
+def test_rows_in_a_compressed_text_are_found():
+    packed = base64.b64encode(zlib.compress(json.dumps(HOMES.to_numpy().tolist()).encode())).decode()
+    notes = released(constant(packed), (HOMES, RENT)).notes
+    assert any("holds 150 of 150 rows" in note for note in map(str, notes))
+
+
+def test_many_places_are_named_without_the_names_in_them():
+    people = {f"Person {row}": {"visit": cells} for row, cells in enumerate(HOMES.to_numpy())}
+    notes = [str(note) for note in released(constant(people), (HOMES, RENT)).notes]
+    assert any("DummyRegressor's drift_ holds 150 of 150 rows" in note for note in notes)
+    assert not any("Person" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    "value",
     [
         {"version": "2.10.3", "trained": "2025-06-30T08:15:42.123456", "threshold": 0.35, "rows": 150, "seed": 2025},
         {"commit": "9f3e1c07d5b2a4886e0f1d2c3b4a59687e6d5c4b", "run": "550e8400-e29b-41d4-a716-446655440000"},

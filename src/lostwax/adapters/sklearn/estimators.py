@@ -173,8 +173,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     count, name = weight.sum()[None], type(estimator).__name__
     mean = torch.from_numpy(published(estimator, "X_offset_"))
     sums = Sums(f"{name}'s X_offset_", mean[None] * count, count, by_label=False, weighted=True)
-    note = f"X_offset_ of {name} is the mean of the table, which reveals the row by itself."
-    return replace(reading, sums=(sums,), notes=(*reading.notes, note))
+    return replace(reading, sums=(sums,))
 
 
 @read_estimator.register(linear_model.HuberRegressor)
@@ -331,10 +330,10 @@ def _without_weights(estimator: Any, bias: Tensor, loss: Loss) -> Stationary:
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     counts = torch.from_numpy(published(estimator, "class_count_"))
     means = torch.from_numpy(published(estimator, "theta_"))
-    sums = Sums("GaussianNB's class means", means * counts[:, None], counts, by_label=True, weighted=True)
-    note = "class_count_ reveals the label, theta_ the row: n_c theta_c minus the known rows of class c."
-    numbers = class_numbers(y, estimator.classes_)
-    return Reading(numbers, weight, sums=(sums,), classes=tuple(estimator.classes_.tolist()), notes=(note,))
+    sums = Sums("GaussianNB's theta_", means * counts[:, None], counts, by_label=True, weighted=True)
+    return Reading(
+        class_numbers(y, estimator.classes_), weight, sums=(sums,), classes=tuple(estimator.classes_.tolist())
+    )
 
 
 def _stochastic_model(estimator: Any, rows: int, losses: Mapping[str, Loss]) -> Stationary:

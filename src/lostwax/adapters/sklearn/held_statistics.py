@@ -142,13 +142,14 @@ def _last_digit(number: str) -> float:
     return float(10.0 ** min(300, int(power or 0) - len(digits.partition(".")[2])))
 
 
-def is_no_setting(held: Attached, table: Array, understood: bool) -> bool:
+def is_no_setting(held: Attached, table: Array, *, has_cells: bool = False, has_statistics: bool = False) -> bool:
     """Whether something was attached after `fit` that may tell of rows of the table (n, d), whatever it is.
 
-    Settings are short texts and a few round numbers, none of them a mean, a sum, an extreme or a count. If it is
-    `understood`, because it holds rows, columns or statistics, then only the numbers count that are neither in the
-    table nor its statistics.
+    Settings are short texts and a few round numbers, none of them a mean, a sum, an extreme or a count. Where rows or
+    columns were found in it (`has_cells`), or statistics, then only the numbers count that are neither statistics nor,
+    with `has_cells`, in the table.
     """
+    understood = has_cells or has_statistics
     if not held.afterwards:
         return False
     members = [member for _, member in Walk({"": held.value})]
@@ -163,8 +164,8 @@ def is_no_setting(held: Attached, table: Array, understood: bool) -> bool:
     statistics = _statistics(table)
     if understood:
         rounded = np.maximum(error, numbers.rounded[place])
-        shares = np.arange(len(table)) / len(table)
-        other &= ~_near(values, error, np.append(table, shares)) & ~_near(values, rounded, statistics.ravel())
+        known = np.append(table if has_cells else (), np.arange(len(table)) / len(table))  # cells, and shares of rows
+        other &= ~_near(values, error, known) & ~_near(values, rounded, statistics.ravel())
     values, error = values[other], error[other]
     sums, ends = statistics[:2], statistics[2:4]
     telling = np.append(sums[~np.isin(sums, (0.0, 0.5, 1.0, -1.0))], ends[~_is_round(ends, 0.0, 1)])

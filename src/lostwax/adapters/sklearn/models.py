@@ -44,6 +44,7 @@ from lostwax.adapters.sklearn.same_data import check_empty_columns, check_sparse
 from lostwax.adapters.sklearn.trees import forest_notes, forest_of, has_trees, not_drawn_again
 from lostwax.games import Fitted, Records
 from lostwax.games.folding import SparseFitted, SparseRecords
+from lostwax.games.notes import total_of_all_rows
 
 Labels = NDArray[Any]
 
@@ -133,7 +134,7 @@ def _publish_equation(name: str, reading: Reading, place: Place, reader: Pipelin
     check_empty_columns(fitted)
     elsewhere = () if place.units is not None else reader.public  # scalers alone are often public
     fitted = of_this_table(fitted, elsewhere=elsewhere, fewer_rows=next(iter(reader.fewer_rows), None))
-    reader.notes += [*reading.notes, *fitted.notes]
+    reader.notes += [*reading.notes, *map(total_of_all_rows, (total.source for total in sums)), *fitted.notes]
     if fitted.model is not None or fitted.sums:
         reader.publish(fitted, place)
 

@@ -61,6 +61,11 @@ def _opened(value: str | bytes | bytearray) -> Any:
         return table
     if (packed := decompressed(value)) is not None or isinstance(value, str):
         return packed
+    return _decoded(value)
+
+
+def _decoded(value: bytes | bytearray) -> str | None:
+    """Bytes as a text; None if they are none."""
     try:
         text = bytes(value).decode()
     except UnicodeDecodeError:
@@ -107,6 +112,8 @@ def hidden_rows(value: str | bytes, table: TrainingRows, depth: int = MAX_DEPTH)
         return
     if depth and (packed := decompressed(value)) is not None:
         yield from hidden_rows(packed, table, depth - 1)
+    if depth and isinstance(value, bytes) and (text := _decoded(value)) is not None:
+        yield from hidden_rows(text, table, depth - 1)
     if len(value) <= 8 * table.d:
         return
     for numbers in numbers_in(value):

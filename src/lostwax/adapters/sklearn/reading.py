@@ -118,9 +118,7 @@ def released(
                 opaque += _read_attached(kind, one, table, classes, reader, has_rows=most > 0)
     else:
         unread = np.empty((len(x), 0))
-        opaque += [
-            not_understood(kind, one) for one in attached(estimator) if is_no_setting(one, unread, understood=False)
-        ]
+        opaque += [not_understood(kind, one) for one in attached(estimator) if is_no_setting(one, unread)]
     path = held_labels(estimator, numbers)
     return ReleasedTable(
         name=" + ".join(type(step).__name__ for step in _steps(estimator)),
@@ -191,8 +189,8 @@ def _read_attached(
     numbers = [
         cells[:, [not known for known in each.categories]] for cells, each in ((table.x, reader.columns), (y, targets))
     ]
-    understood = has_rows or in_target or bool(columns) or statistics is not None
-    if is_no_setting(held, torch.cat(numbers, 1).numpy(), understood=understood):
+    has_cells = has_rows or in_target or bool(columns)
+    if is_no_setting(held, torch.cat(numbers, 1).numpy(), has_cells=has_cells, has_statistics=statistics is not None):
         yield not_understood(name, held)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ MEANS = re.compile(r"mean|bar|offset|location|cent|theta|statistic", re.IGNORECA
 CLASS_SUMS = re.compile(r"mean|count|cent|theta|sum", re.IGNORECASE)
 RANGES = re.compile(r"min|max|low|high|edge|quantile|knot", re.IGNORECASE)
 PLACES = re.compile(r"\.(\d+)(?=\.|$)")  # in a path: items of a list
+LEVEL = re.compile(r"(?=[.\[]|'s )")  # in the name of a source: "KMeans", "'s rows_", ".Anna", "[0]"
 LABELS = re.compile(r"(^|_)y(_|$)|label|target|class|transduction", re.IGNORECASE)
 
 
@@ -124,9 +126,8 @@ class _Search:
         """Everything that was found."""
         stored, extremes = tuple(_without_copies(self.stored)), tuple[Extremes, ...]()
         notes = [*self.notes, *(stored_rows(place, (rows, self.table.n)) for place, rows in _places(stored))]
-        by_itself = "includes the secret row and reveals it by itself (the total minus the known rows)"
         every_sum = (*self.sums.values(), *(sums for sums, _ in self.grouped.values()))
-        notes += [total_of_all_rows(sums.source, by_itself) for sums in every_sum]
+        notes += [total_of_all_rows(sums.source) for sums in every_sum]
         if self.ranges:
             source = self._source(" and ".join(self.ranges))
             extremes = (Extremes(source, torch.from_numpy(self.low), torch.from_numpy(self.high)),)
@@ -460,7 +461,9 @@ class _Search:
 def _places(stored: Sequence[Stored]) -> Iterator[tuple[str, int]]:
     """Where rows are held, and how many; many places are one, without their names, which may be those of people."""
     if len(stored) > MAX_NAMED_PLACES:
-        yield stored[0].source.rpartition(".")[0] or stored[0].source, sum(len(rows.x) for rows in stored)
+        levels = zip(*(LEVEL.split(rows.source) for rows in stored), strict=False)
+        shared = takewhile(lambda level: len(set(level)) == 1, levels)
+        yield "".join(level[0] for level in shared), sum(len(rows.x) for rows in stored)
     else:
         yield from ((rows.source, len(rows.x)) for rows in stored)
 

@@ -269,10 +269,11 @@ def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None, at_optimum: b
         shares = [collected(sums, table, weight, games) for sums in fitted.sums]  # (g, groups, d + 1) each
         x, size = solve(shares[0], weight.new_zeros(len(games)))
         x = torch.where(x.isnan(), mean, x)
-        if model is not None and left is not None:
+        by_label = [share for share, sums in zip(shares, fitted.sums, strict=True) if sums.by_label]
+        if by_label:
+            label = by_label[-1][..., -1].argmax(-1)  # naive Bayes: the class with one row missing
+        elif model is not None and left is not None:
             label = missing_label(model, left, x, weight[games])
-        elif fitted.sums[-1].by_label:
-            label = shares[-1][..., -1].argmax(-1)  # naive Bayes: the class with one row missing
         else:
             label = known_label(table, games)
         return Guess(Records(x[:, None], label[:, None]), size[:, None])
