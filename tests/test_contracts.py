@@ -367,6 +367,12 @@ def test_metric_knows_a_perfect_guess(metric):
 
 
 PARTS = {
+    "AnnealedSearch",  # of Newton
+    "Annealing",  # of Newton
+    "EmbeddingSpace",  # of Newton
+    "ProductSearch",  # of Newton
+    "RangedProblem",  # of Newton
+    "SetSearch",  # of Newton
     "InBins",
     "InTurns",
     "Independent",

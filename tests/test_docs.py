@@ -119,3 +119,11 @@ def test_links_to_headings_lead_somewhere(page):
         headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
         known = {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
         assert heading in known, f"{page.name} points to #{heading} of {target or page.name}, which is not there"
+
+
+def test_the_map_names_files_that_exist():
+    names = set(re.findall(r"[\w/]+\.py\b", (ROOT / "docs" / "design.md").read_text()))
+    files = {
+        path.as_posix() for folder in ("src", "tools", "tests", "papers") for path in (ROOT / folder).rglob("*.py")
+    }
+    assert [name for name in sorted(names) if not any(file.endswith(f"/{name}") for file in files)] == []

@@ -145,14 +145,14 @@ def test_a_closed_pipe_loses_no_report(recipe):
     assert (recipe.parent / "audit" / "report.html").exists()
 
 
-@pytest.mark.parametrize("left", [".lostwax1a_b2c3d", ".lostwax-" + 32 * "0" + ".part"])
-def test_no_kill_locks_the_folder(recipe, left):
+def test_no_kill_locks_the_folder(recipe):
     """What a kill leaves while it is tried whether the folder can be written to is no file of the user's."""
     out = recipe.parent / "audit"
     out.mkdir()
-    (out / left).write_text("") if left.endswith(".part") else (out / left).mkdir()
+    left = out / (".lostwax-" + 32 * "0" + ".part")
+    left.write_text("")
     assert main(["audit", "recipe.py", "--out", "audit"]) == 0
-    assert not (out / left).exists()
+    assert not left.exists()
 
 
 @pytest.mark.parametrize("name", ["a\ud800b", 300 * "a"], ids=["surrogate", "long"])
@@ -180,8 +180,7 @@ def test_all_attacks_within_minutes(recipe, capsys):
     recipe.write_text(TRAINED.replace("attack = ", "_attack = ") + "games = 2\n")
     assert main(["audit", "recipe.py", "--out", "audit", "--max-minutes", "0.05"]) == 0
     out = capsys.readouterr().out
-    assert "\nClosedForm is not applicable: " in out
-    assert "is not applicable" not in out  # once is enough
+    assert out.count("ClosedForm is not applicable: ") == 1 == out.count("\nClosedForm ")
 
 
 def test_a_demo_has_a_folder(recipe, capsys):

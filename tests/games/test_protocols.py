@@ -109,3 +109,12 @@ def test_notes_of_a_prepared_attack_are_passed_on():
 
     (note,) = prepared(Noting(), KNOWLEDGE, seed=0).notes
     assert (note.text, note.cure) == ("A remark.", "A cure.")
+
+
+@pytest.mark.parametrize("notes", ["One sentence.", Note("One sentence."), ("One sentence.",), [Note("One sentence.")]])
+def test_a_single_note_is_one_note(notes):
+    def reconstruct(release, hints=None):
+        raise AssertionError
+
+    reconstruct.notes = notes
+    assert [str(note) for note in notes_of(reconstruct)] == ["One sentence."]

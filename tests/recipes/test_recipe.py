@@ -200,3 +200,11 @@ def test_the_starter_of_a_head_runs_as_it_is(tmp_path):
     """Those of scikit-learn and torch are run by the tutorial."""
     audit = Recipe.read(start("head", tmp_path / "head.py")).audit()
     assert audit.summary()["as released"]["beats_baselines"] > 0.5
+
+
+@pytest.mark.parametrize("suffix", [".joblib", ".pkl"])
+def test_a_model_is_no_recipe(tmp_path, suffix):
+    path = tmp_path / f"model{suffix}"
+    path.write_bytes(b"\x80\x04")
+    with pytest.raises(ValueError, match="a recipe is a Python file that loads one"):
+        Recipe.read(path)

@@ -6,7 +6,10 @@ import logging
 import os
 import sys
 
-ABOUT = "How well can training records be rebuilt from a released model, and what protection is enough?"
+ABOUT = (
+    "How well can training records be rebuilt from a released model, and what protection is enough? Start with "
+    "`lostwax demo`, or with a recipe for your model: `lostwax init sklearn`, then `lostwax audit recipe.py`."
+)
 RUN_RECIPES = ("audit", "simulate")  # commands that run user code
 
 

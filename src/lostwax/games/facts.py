@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
+from lostwax.games.notes import Note
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -197,8 +199,9 @@ def cost_of(attack: Any) -> Callable[..., Any] | None:
 
 
 def notes_of(reconstruct: Any) -> tuple[Noted, ...]:
-    """What a prepared attack says about itself, in its `notes`, for the audit's."""
-    return tuple(getattr(reconstruct, "notes", ()))
+    """What a prepared attack says about itself, in its `notes`, for the audit's: several, or a single one."""
+    notes = getattr(reconstruct, "notes", ())
+    return (notes,) if isinstance(notes, str | Note) else tuple(notes)
 
 
 class Sees(StrEnum):

@@ -55,6 +55,11 @@ class Recipe:
         if not source.is_file():
             what = "is a folder" if source.is_dir() else "does not exist"
             raise FileNotFoundError(f"recipe: {source} {what}. `lostwax init` writes a recipe to start from.")
+        if source.suffix in (".joblib", ".pkl", ".pickle"):
+            raise ValueError(
+                f"recipe: {source} is a model, and a recipe is a Python file that loads one. `lostwax init sklearn` "
+                "writes a recipe to start from."
+            )
         names = _run(source)
         kind = _kind(source, names)
         wanted = (*REQUIRED[kind], *OPTIONAL[kind])

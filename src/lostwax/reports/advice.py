@@ -169,6 +169,7 @@ def _advice(audit: Audit, measured: Sequence[str], *, has_policy: bool) -> Itera
         if not has_policy:
             yield "State what you accept in a policy, and write the report with it: lw.report(..., policy=...)."
         yield "Try stronger attacks, and attacks made for this kind of model."
+        yield from dict.fromkeys(note.cure for note in audit.notes if note.cure)
         if ceiling is None:
             yield "Only differential privacy has a ceiling that holds for every attack; see “What protects”."
         else:

@@ -42,7 +42,7 @@ def records(rows):
 def trained(model, processes=1, models=6, shows=("parameters", "outputs.candidates"), **settings):
     ours = estimator(model)
     trial = tried(ours, ROWS[:80], ROWS[1:81])
-    sealed = SealedEstimator(estimator(model, sizes=trial.sizes))
+    sealed = SealedEstimator(estimator(model, sizes=trial.estimator.sizes))
     trainer = Refits(sealed, type(model).__name__, shows, trial.deterministic, processes=processes, **settings)
     cohort = Informed(records(ROWS[:80])).deal(records(ROWS[120:]), models, seed=0)
     return trainer, cohort, trainer(nn.Identity(), cohort, seed=3)
@@ -148,7 +148,7 @@ def test_an_object_of_any_class_will_do():
     ours = estimator(Plain(), y=names)
     trial = tried(ours, ROWS[:80], ROWS[1:81])
     assert (trial.deterministic, trial.constant) == (True, False)
-    assert trial.sizes == {"means": 12}
+    assert trial.estimator.sizes == {"means": 12}
     seen = ours.seen([Fit(ROWS[:80], 0)])[0]["outputs.known"].reshape(5, 3)
     assert (seen.sum(1) == 1).all()
 

@@ -52,7 +52,8 @@ def of_this_table(
     distance = f"the gradient at its weights is {score**0.5:.2g} times that of an unrelated sample of this size"
     cure = (
         "Pass exactly the rows, labels and sample_weight it was fitted on, without test rows, with the columns in the "
-        "same order, and X and y in the same order of rows."
+        "same order, and X and y in the same order of rows. If X was scaled or encoded before fit, pass it as the "
+        "model saw it, or the whole pipeline with the original X."
     )
     early = fitted.model.stopped_early and math.isfinite(score)  # then the score cannot tell tables apart
     limit = DOUBTFUL if elsewhere or fewer_rows else UNRELATED
