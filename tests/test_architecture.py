@@ -214,7 +214,6 @@ MAY_READ_PROSE = {
     "provenance.py": "/proc/cpuinfo",
     "reports/charts.py": "SVG",
     "fields.py": "the words of one type hint, joined",
-    "attacks/newton/attack.py": "the objection of LinearResponse names it",
     "games/protocols.py": "an attack of a user may name itself in its objection",
 }
 

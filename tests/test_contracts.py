@@ -381,8 +381,9 @@ PARTS = {
     *("Batches", "Architecture", "FusedMLP", "FusedCNN", "MLPTangent", "Ghost", "PerRecord"),
     *("PublishedSteps",),
     *("ErrorBars", "TrainingMap", "Problem", "Inverter", "Polisher", "WholeSets", "SetProblem", "MatrixFree"),
-    *("BaseTrajectory", "SetPolisher", "AnswerCheck", "Mixed", "GameSearch"),
-    *("Equations", "Grid", "CodedTree", "RowGroup", "SentenceResponse", "TokenSearch"),
+    *("BaseTrajectory", "SetPolisher", "AnswerCheck", "Mixed", "GameSearch", "AnnealedSearch"),
+    *("Annealing", "ProductSearch", "SetSearch", "RangedProblem", "EmbeddingSpace"),
+    *("Equations", "Grid", "CodedTree", "SentenceResponse", "TokenSearch"),
 }
 
 

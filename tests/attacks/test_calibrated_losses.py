@@ -196,3 +196,19 @@ def test_training_that_ignores_its_records_has_no_members():
 def test_few_models_per_record_are_calibrated_alone():
     reference, member, seen = drawn(3.0, 0)
     torch.testing.assert_close(membership_scores(reference, member, seen), calibrated(reference, member, seen))
+
+
+def test_a_fold_may_hold_all_models_with_a_record():
+    """As if dealt in order: eight records, eight folds."""
+    reference, member, seen = drawn(3.0, 0, models=64, records=8, victims=8)
+    assert right(membership_scores(reference, member, seen)) >= right(calibrated(reference, member, seen)) - 1
+    reference, member, seen = drawn(3.0, 0, models=64, records=4, victims=4)
+    assert not membership_scores(reference, ~member, seen).isnan().any()
+
+
+def test_an_infinite_loss_has_a_score():
+    reference, member, seen = drawn(3.0, 0, models=64, records=8, victims=8)
+    seen[0] = -torch.inf
+    scores = membership_scores(reference, member, seen)
+    assert not scores.isnan().any()
+    assert scores[0].max() < scores[1:].max()

@@ -160,7 +160,7 @@ def membership_scores(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor
             _ratios(reference[held_out != fold], member[held_out != fold], reference[held_out == fold])
             for fold in range(FOLDS)
         ]
-    )  # (s, r, 2)
+    ).nan_to_num(0.0)  # (s, r, 2), 0: a fold may hold all models with a record, or all without it
     members = torch.cat([member[held_out == fold] for fold in range(FOLDS)])
     regression = LogisticRegression(class_weight="balanced").fit(ratios.flatten(0, 1), members.flatten())
     weights = torch.from_numpy(regression.coef_[0]).clamp_min(0)
@@ -169,7 +169,8 @@ def membership_scores(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor
 
 def _ratios(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor:
     """(m, r, 2) both logarithms of likelihood ratios, the large ones compressed: sign(x) log(1 + |x|)."""
-    both = torch.stack([calibrated(reference, member, seen), lira(reference, member, seen)], -1)
+    first, second = calibrated(reference, member, seen), lira(reference, member, seen)
+    both = torch.stack([first, torch.where(second.isnan(), first, second)], -1)  # NaN: of an infinite loss, for example
     both = both.clamp(-LARGEST_RATIO, LARGEST_RATIO)
     return both.sign() * both.abs().log1p()
 

@@ -19,7 +19,7 @@ from lostwax.attacks.reconn import RecoNN, Trained
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Access, AttackFacts, Cohort, Guess, Hints, Knowledge, Reconstructor, Records, Release
-from lostwax.games.protocols import accepted
+from lostwax.games.protocols import accepted, objection_to
 from lostwax.inits import StartsFrom, trainable
 from lostwax.learning.shadow_tables import ShadowTable, adversary_seed, shadow_tables
 from lostwax.learning.training import errors
@@ -313,7 +313,7 @@ class MnemonistRecoNN:
                 f"it chooses among the rows of all layers, but the adversary sees {knowledge.access!r}. Use "
                 "access=Weights(), or RecoNN."
             )
-        return self.mnemonist.objection(knowledge, self.models) or self.attack.objection(knowledge)
+        return self.mnemonist.objection(knowledge, self.models) or objection_to(self.attack, knowledge)
 
     def facts(self) -> AttackFacts:
         """As RecoNN."""
@@ -399,7 +399,7 @@ class EmbeddingRecoNN:
             return reason
         layer_input = inputs_of(layer, knowledge.net, trainable(knowledge.net), prior.x[:1].cpu())  # (1, ...)
         embedded = Records(layer_input.to(prior.x).expand(len(prior), *layer_input.shape[1:]), prior.y)
-        return self.attack.objection(replace(knowledge, access=_rows(knowledge.net, layer), prior=embedded))
+        return objection_to(self.attack, replace(knowledge, access=_rows(knowledge.net, layer), prior=embedded))
 
     def facts(self) -> AttackFacts:
         """As RecoNN."""

@@ -119,7 +119,7 @@ class _Solver(NamedTuple):
         rebuilt = as_records(z, guess.records.y[:, 0], prior[:1])
         x, y = rebuilt.x.unsqueeze(1).to(guess.records.x), rebuilt.y.unsqueeze(1).to(guess.records.y)
         scale = released.norm(dim=1).clamp_min(1e-300)
-        residual = torch.tensor([point.distance for point in points]).to(scale)
+        residual = torch.tensor([point.distance for point in points]).nan_to_num(torch.inf).to(scale)
         return Guess(
             Records(x, y), -(residual / scale)[:, None], certified=torch.tensor(certified, device=x.device)[:, None]
         )
@@ -131,7 +131,7 @@ class _Search(GameSearch[Linearised | None]):
     @property
     def certified(self) -> bool:
         """True if the residual is rounding, and the weights determine the record beyond it."""
-        if self.linear is None or self.point.distance > self.enough:
+        if self.linear is None or not self.point.distance <= self.enough:  # nor is NaN
             return False
         return SURE * float(torch.linalg.svdvals(self.linear.jacobian)[-1]) > self.enough
 

@@ -147,10 +147,22 @@ def states_facts(part: object) -> bool:
     return hasattr(part, "facts")
 
 
+# Parts written for version 0.2 state these facts as attributes; attacks, metrics and defences had no `facts` then.
+AS_ATTRIBUTES = {"strength", "names_candidates", "reads_weights", "device", "cheaper", "within", "minutes"}
+AS_ATTRIBUTES |= {"of_parts", "deviation", "random", "learns"}  # of metrics, of defences, of terms of an objective
+AS_ATTRIBUTES |= {"takes_tokens", "first_rounds", "settled", "where_it_tells"}  # of trainers
+
+
 def stated(part: Any, otherwise: Stated, *about: Any) -> Stated:
-    """What a part states, about these things; the defaults for a part that states nothing."""
-    facts: Stated = part.facts(*about) if states_facts(part) else otherwise
-    return facts
+    """What a part states, about these things; the defaults, or its attributes, for a part without `facts`."""
+    facts: Any = otherwise
+    if states_facts(part):
+        facts = part.facts(*about)
+    elif otherwise is not None:
+        names = AS_ATTRIBUTES.intersection(facts._fields)
+        facts = facts._replace(**{name: getattr(part, name) for name in names if hasattr(part, name)})
+    statement: Stated = facts
+    return statement
 
 
 def threat_facts(threat: Any) -> ThreatFacts:
@@ -166,7 +178,9 @@ def hold_out_of(threat: Any) -> Callable[..., tuple[Records, Records]] | None:
 
 def trainer_facts(trainer: Any, net: nn.Module, n: int) -> TrainerFacts:
     """What the trainer states about training this net on n records."""
-    return stated(trainer, TrainerFacts(), net, n)
+    facts = stated(trainer, TrainerFacts(), net, n)
+    loss = getattr(trainer, "loss", None)  # of a trainer written for version 0.2
+    return facts._replace(loss=loss) if facts.loss is None and hasattr(loss, "residual") else facts
 
 
 def access_facts(access: Any) -> AccessFacts:
@@ -180,10 +194,8 @@ def loss_facts(loss: Any, outputs: int) -> LossFacts | None:
 
 
 def attack_facts(attack: Any) -> AttackFacts:
-    """What the attack states; one without `facts` may state some as attributes, as in version 0.2."""
-    names = ("strength", "names_candidates")
-    attributes = {name: getattr(attack, name) for name in names if hasattr(attack, name)}
-    return stated(attack, AttackFacts(inside=getattr(attack, "attack", None), **attributes))
+    """What the attack states."""
+    return stated(attack, AttackFacts(inside=getattr(attack, "attack", None)))
 
 
 def attack_name(attack: object) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lostwax.games import Attack, Cohort, Hints, Knowledge, Records, Release
 from lostwax.games.nouns import with_records
-from lostwax.games.protocols import accepted, objection_to
+from lostwax.games.protocols import accepted
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import TABLES, Cost, Rate
 from lostwax.progress import progress
@@ -159,7 +159,7 @@ def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
         return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
     if len(prior) < MIN_SHADOWS:
         return f"it needs at least {MIN_SHADOWS} records in the prior, and there are {len(prior)}."
-    if attack.engine is not None and (reason := objection_to(attack.engine, knowledge)) is not None:
+    if attack.engine is not None and (reason := attack.engine.objection(knowledge)) is not None:
         return reason
     if attack.engine is not None and (records := min(attack.shadows or len(prior), len(prior))) < MIN_CHECKED:
         return (

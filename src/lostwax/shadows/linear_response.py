@@ -129,19 +129,18 @@ class LinearResponse:
         return self.rank is not None and self.rank >= weights
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
-        refusal, (known, secrets, *_) = "LinearResponse is not applicable: ", knowledge.facts
+        """Why it is not applicable, as a clause without its name."""
+        known, secrets, *_ = knowledge.facts
         if known is None or secrets != 1:
-            return refusal + (
+            return (
                 "one record among many known ones is a small change, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Train shadow models instead."
             )
         if len(known) == 0:
-            return refusal + "no records are known, so there is no base model. Train shadow models instead."
+            return "no records are known, so there is no base model. Train shadow models instead."
         if knowledge.prior.features is not None:
-            return refusal + "the net trains on features of the records. Train shadow models instead."
-        sentence = response_objection(knowledge.trainer, knowledge.net, len(known) + 1)
-        return None if sentence is None else refusal + sentence
+            return "the net trains on features of the records. Train shadow models instead."
+        return response_objection(knowledge.trainer, knowledge.net, len(known) + 1)
 
     def prepare(
         self,
@@ -160,7 +159,7 @@ class LinearResponse:
         """
         known, objection = knowledge.facts.known, self.objection(knowledge)
         if known is None or objection is not None:
-            raise ValueError(objection)
+            raise ValueError(f"LinearResponse is not applicable: {objection}")
         base = BaseTrajectory.of(knowledge.trainer, knowledge.net, known.to(knowledge.prior.x.device))
         end = Release(base.end)
         origin = knowledge.access(knowledge.net, end)[0]  # (features,)

@@ -26,6 +26,7 @@ from lostwax.games import (
 )
 from lostwax.games.cells import Kept
 from lostwax.games.fitted import blocks, sums_of_others, uncertain
+from lostwax.games.protocols import accepted
 from lostwax.learning.costs import Cost, Rate
 from lostwax.nets import linear_layer
 from lostwax.progress import counted, progress
@@ -170,9 +171,8 @@ class ClosedForm:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Nothing to prepare; nothing is random."""
-        answer = _admit(knowledge)
-        if isinstance(answer, str):
-            raise ValueError(answer)
+        answer = _admit(accepted(self, knowledge))
+        assert not isinstance(answer, str)
         return answer
 
     def facts(self) -> AttackFacts:
@@ -232,29 +232,29 @@ class _Prepared:
 
 def _admit(knowledge: Knowledge) -> _Prepared | str:
     """The prepared attack, or why it is not applicable."""
-    refusal, facts = "ClosedForm is not applicable: ", knowledge.facts
+    facts = knowledge.facts
     work = "it solves for one missing record and must know all the others"
     if (sentence := facts.not_one_secret(knowledge.threat, work)) is not None or facts.known is None:
-        return f"{refusal}{sentence}"
+        return str(sentence)
     if not facts.access.all_weights:
-        return refusal + "it needs the weights themselves, access=Weights()."
+        return "it needs the weights themselves, access=Weights()."
     if facts.trainer.objective is None:
-        return refusal + (
+        return (
             "it needs weights at the optimum of a known objective, trainer=Optimum(...), "
             f"but the trainer is {type(knowledge.trainer).__name__}, which stops short of it."
         )
     if (layer := linear_layer(knowledge.net)) is None:
-        return refusal + (
+        return (
             "it solves one linear layer for its input, and this net is not an nn.Linear "
             "(or nn.Sequential(nn.Flatten(), nn.Linear(...)))."
         )
     if layer.bias is None and not facts.given.labels:
-        return refusal + (
+        return (
             "without a bias the label must be known (Balle et al. 2022, Theorem 8). Use Informed(known, "
             "label_known=True), or a layer with a bias."
         )
     if knowledge.prior.features is not None or facts.known.features is not None:
-        return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
+        return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
     return _Prepared(facts.trainer.objective, facts.known)
 
 

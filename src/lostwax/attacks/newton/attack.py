@@ -138,7 +138,7 @@ class Newton:
             return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         if self.response is not None:
             if (sentence := self.response.objection(knowledge)) is not None:
-                return sentence.removeprefix("LinearResponse is not applicable: ")
+                return sentence
             models = len(known) + len(knowledge.prior) - self.response.checked
             directions, wanted = min(self.response.directions, models - 1), min(self.coordinates or 0, numbers)
             if 1 <= directions <= wanted and not self.response.follows_all(weights):
