@@ -1,6 +1,7 @@
 """What is stored is what was trained: once, by whoever, in whatever order."""
 
 import os
+import traceback
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,7 +14,7 @@ import lostwax as lw
 from lostwax.games import Cohort, Records, Release
 from lostwax.inits import FromNet
 from lostwax.shadows import Local, Store
-from lostwax.shadows.store import Layout
+from lostwax.shadows.store import Layout, Location
 from shadows.game import CHUNK, KNOWN, PRIOR, fill, game, tree
 from shadows.warm import children
 
@@ -268,3 +269,23 @@ def test_a_fresh_random_start_is_another_game_and_the_cure_is_said(tmp_path, cap
     told = capsys.readouterr().err
     assert "net.start: store has" in told
     assert "call torch.manual_seed before creating the net, or set an initialisation" in told
+
+
+def test_credentials_in_a_url_are_in_no_report_and_no_message(tmp_path, capsys):
+    url = f"memory://KEY:pass/word@bucket/{tmp_path.name}"
+    net, trainer, threat, pool, _ = game()
+    attack = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=8), shadows=64, epochs=1, store=url)
+    secrets = lw.records.digits()[slice(1000, 1010)]
+    audit = lw.audit(net, trainer=trainer, threat=threat, prior=pool, secrets=secrets, attack=attack)
+    lw.report(audit, tmp_path / "report")
+    written = b"".join(path.read_bytes() for path in (tmp_path / "report").rglob("*") if path.is_file())
+    assert b"memory://***@bucket/" in written
+    assert b"word@" not in written
+    location = Location.at(url)
+    for path in location.files.find(location.root):
+        if path.endswith("zarr.json"):
+            location.files.pipe(path, b"{")
+    with pytest.raises(ValueError, match=r"^Store: memory://\*\*\*@bucket/.* is damaged") as caught:
+        fill(url, 64)
+    assert "word@" not in "".join(traceback.format_exception(caught.value))
+    assert "word@" not in "".join(capsys.readouterr())

@@ -16,6 +16,7 @@ from tyro.conf import Positional, arg
 from lostwax import files
 from lostwax.cli.options import File, Folder, Number, OwnFolder, RecipeFile, ReportFolder, Text, WholeNumber
 from lostwax.exits import exits_refused
+from lostwax.fields import redacted
 from lostwax.progress import progress
 from lostwax.recipes import Recipe, start
 
@@ -183,7 +184,7 @@ def simulate(
     stored = shadows.Store(store).open(shadows.Game(read.subject, *(game[name] for name in GAME)))
     number = len(stored.present()) * stored.chunk
     asked = "" if number == models else f" ({models:,} requested; stored in chunks of {stored.chunk:,})"
-    print(f"{store} holds {number:,} models of {recipe}{asked}.")
+    print(f"{redacted(store)} holds {number:,} models of {recipe}{asked}.")
 
 
 def _announce(recipe: Path) -> None:

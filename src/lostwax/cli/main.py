@@ -71,5 +71,7 @@ def _run(words: list[str]) -> int:
 
 
 def _refused(why: str) -> int:
-    print(f"lostwax: {why}", file=sys.stderr)
+    from lostwax.fields import redacted
+
+    print(f"lostwax: {redacted(why)}", file=sys.stderr)
     return 2

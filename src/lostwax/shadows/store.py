@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lostwax.fields import check_fields
+from lostwax.fields import check_fields, redacted
 from lostwax.games import Cohort, Release
 from lostwax.progress import progress
 from lostwax.provenance import versions
@@ -46,7 +46,7 @@ _DTYPES = {torch.float16: "float16", torch.float32: "float32", torch.float64: "f
 class Location(NamedTuple):
     """A folder or fsspec URL. Files appear there atomically: by a rename in a folder, by one upload in a bucket."""
 
-    name: str  # as the user wrote it
+    name: str  # as the user wrote it, without credentials
     files: Any  # fsspec's file system (untyped)
     root: str
     arrays: ZarrStore
@@ -58,18 +58,40 @@ class Location(NamedTuple):
         from fsspec.implementations.local import LocalFileSystem
         from zarr.storage import FsspecStore, LocalStore
 
-        name = str(where)
+        url = str(where)
+        name = redacted(url)
         try:
-            files, root = url_to_fs(name, use_listings_cache=False)
+            files, root = url_to_fs(url, use_listings_cache=False)
             local = isinstance(files, LocalFileSystem)
-            arrays = LocalStore(root) if local else FsspecStore.from_url(name)
+            arrays = LocalStore(root) if local else FsspecStore.from_url(url)
         except (ImportError, ValueError) as error:
-            raise ValueError(f"Store: {name} is neither a folder nor a URL that fsspec can open ({error}).") from error
+            why = redacted(str(error))
+            raise ValueError(f"Store: {name} is neither a folder nor a URL that fsspec can open ({why}).") from (
+                error if name == url else None
+            )
         return cls(name, files, root.rstrip("/"), arrays)
 
     def path(self, *parts: str) -> str:
         """The full path of a file."""
         return "/".join((self.root, *parts))
+
+    def shown(self, *parts: str) -> str:
+        """The path of a file for a message, without credentials."""
+        return self.path(*parts) if self.is_local else "/".join((self.name.rstrip("/"), *parts))
+
+    def why(self, error: Exception) -> str:
+        """The text of an error, without credentials."""
+        text = getattr(error, "strerror", None) or str(error)
+        return redacted(text if self.is_local or not self.root else text.replace(self.root, self.name))
+
+    def cause(self, error: Exception) -> Exception | None:
+        """The error to show in a traceback; None if the URL has credentials, which it may quote."""
+        return None if "***" in self.name else error
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder of this machine."""
+        return bool(self.files.protocol[0] == "file")
 
     def holds(self, *parts: str) -> bool:
         """Whether a complete file exists now."""
@@ -81,19 +103,19 @@ class Location(NamedTuple):
         self.files.invalidate_cache()
         try:
             if self.files.isfile(path):
-                raise ValueError(f"Store: {path} is a file. Name a folder or a URL.")
+                raise ValueError(f"Store: {self.shown(*parts)} is a file. Name a folder or a URL.")
             entries = self.files.ls(path, detail=False)
         except FileNotFoundError:
             return set()
         except PermissionError as error:
-            raise _unreadable(path) from error
+            raise _unreadable(self.shown(*parts)) from self.cause(error)
         names = {str(path).rstrip("/").rpartition("/")[2] for path in entries}
         return {name for name in names if not name.endswith(PARTIAL)}
 
     def sweep(self, *parts: str) -> None:
         """Delete partial files of killed writers, if the complete file exists; a live writer finds the same bytes."""
         folder = Path(self.path(*parts))
-        if self.files.protocol[0] != "file" or not folder.is_dir():
+        if not self.is_local or not folder.is_dir():
             return
         complete = {path.stem for path in folder.iterdir() if path.suffix != PARTIAL}
         for path in folder.glob(f"*{PARTIAL}"):
@@ -106,18 +128,18 @@ class Location(NamedTuple):
         """Turn any error about damaged bytes into one ValueError that names the file and what to delete (`cure`)."""
         try:
             file = Path(self.path(path))
-            if self.files.protocol[0] == "file" and file.exists() and not file.is_file():
+            if self.is_local and file.exists() and not file.is_file():
                 raise ValueError("not a regular file")  # a read of a pipe would block forever
             yield
         except PermissionError as error:
-            raise _unreadable(self.path(path)) from error
+            raise _unreadable(self.shown(path)) from self.cause(error)
         except (ConnectionError, TimeoutError, MemoryError):  # the file may be intact
             raise
         except Exception as error:  # zarr and its codecs raise many types
             raise ValueError(
-                f"Store: {self.path(path)} is damaged ({error}). Nothing was changed. Restore it from a copy, or "
-                f"delete {self.path(cure)} and run again: missing models are trained again."
-            ) from error
+                f"Store: {self.shown(path)} is damaged ({self.why(error)}). Nothing was changed. Restore it from a "
+                f"copy, or delete {self.shown(cure)} and run again: missing models are trained again."
+            ) from self.cause(error)
 
     @contextmanager
     def writing(self, *parts: str) -> Iterator[None]:
@@ -128,9 +150,9 @@ class Location(NamedTuple):
             if isinstance(error, FileNotFoundError) and self.holds(*parts):
                 return
             raise OSError(
-                f"Store: cannot write to {self.name}: {self.path(*parts)} ({error.strerror or error}). Files written "
-                "before are kept. Free some space, get write permission, or use another store."
-            ) from error
+                f"Store: cannot write to {self.name}: {self.shown(*parts)} ({self.why(error)}). Files written before "
+                "are kept. Free some space, get write permission, or use another store."
+            ) from self.cause(error)
 
 
 def _unreadable(path: str) -> PermissionError:
@@ -279,7 +301,7 @@ class StoredGame:
         layout = Layout.of(release, cohort.secrets)
         if layout != arrays.layout:
             raise ValueError(
-                f"Store: {self.location.path(self.folder)} holds models of {arrays.layout}, but the trainer released "
+                f"Store: {self.location.shown(self.folder)} holds models of {arrays.layout}, but the trainer released "
                 f"{layout}. All models of a game must have the same shapes."
             )
         number = int(cohort.index[0]) // self.chunk
@@ -348,7 +370,7 @@ class StoredGame:
 
         layout = self._layout()
         if layout is None:
-            raise ValueError(f"Store: {self.location.path(self.folder)} holds no models yet. Fill it first.")
+            raise ValueError(f"Store: {self.location.shown(self.folder)} holds no models yet. Fill it first.")
         arrays = []
         for name in ("weights", "rows"):
             path = f"{self.folder}/{name}"
