@@ -3,6 +3,7 @@ import io
 import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import lostwax as lw
 from full_disk import no_file_over
-from lostwax import reports
+from lostwax import files, reports
 from lostwax.reports import charts
 from lostwax.reports.charts import drawn
 from lostwax.reports.html import render
@@ -184,6 +185,41 @@ def test_labels_of_eight_bits_are_refused(audit_of, tmp_path):
     save_file(tensors | {"truth.y": tensors["truth.y"].to(torch.float8_e4m3fn)}, path)
     with pytest.raises(ValueError, match="of another dtype than the records"):
         reports.read(tmp_path)
+
+
+def test_records_are_bound_to_their_numbers(audit_of, tmp_path):
+    """Any bit of the file counts; a file of the same shapes from another report is noticed too."""
+    lw.report(audit_of("one_game"), tmp_path)
+    path = tmp_path / "records.safetensors"
+    before = path.read_bytes()
+    path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    with pytest.raises(ValueError, match=r"records.safetensors is not the file that audit.json beside it was written"):
+        reports.read(tmp_path)
+    lw.report(audit_of("one_game"), tmp_path, records=False)
+    path.write_bytes(before)
+    with pytest.raises(ValueError, match="is of another report"):
+        reports.read(tmp_path)
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_reports_up_to_0_3_0_have_no_digest(records, audit_of, tmp_path):
+    lw.report(audit_of("one_game"), tmp_path, records=records)
+    audit_of("one_game").to_json(tmp_path / "audit.json")  # as they wrote it
+    again = reports.read(tmp_path)
+    assert (again.truth.x.numel() > 0) == records
+    lw.report(again, tmp_path)
+    assert "records_sha256" in (tmp_path / "audit.json").read_text()
+    assert (reports.read(tmp_path).truth.x.numel() > 0) == records
+
+
+def test_a_folder_that_another_process_writes_to_is_refused(audit_of, tmp_path):
+    lw.report(audit_of("one_game"), tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path) if (tmp_path / name).is_file()}
+    with ThreadPoolExecutor(1) as other, files.locked("test", tmp_path):
+        with pytest.raises(BlockingIOError, match=r"^report: .* is in use: another process writes a report there"):
+            other.submit(lw.report, audit_of("of_pictures"), tmp_path).result()
+        assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    lw.report(audit_of("of_pictures"), tmp_path)
 
 
 def private(folder):
