@@ -113,15 +113,20 @@ def test_signals_to_the_parent_alone_end_both(tmp_path, number, code, command):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to see processes in")
-def test_a_parent_that_is_killed_takes_the_child_along(tmp_path):
-    process = begun(tmp_path, "print(os.getpid(), flush=True); time.sleep(100)", command=Cold)
+@pytest.mark.parametrize("work", ["time.sleep(100)", "sum(range(10**12))"], ids=["asleep", "in compiled code"])
+def test_a_parent_that_is_killed_takes_the_child_along(tmp_path, work):
+    process = begun(tmp_path, f"print(os.getpid(), flush=True); {work}", command=Cold)
     child = int(process.line())
     process.kill()
-    process.communicate(timeout=60)  # it waits for all who hold stdout, a pipe
+    process.wait()
     end = time.monotonic() + 30
     while time.monotonic() < end and not gone(child):
         time.sleep(0.05)
-    assert gone(child)
+    ended = gone(child)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+    process.communicate(timeout=60)  # it waits for all who hold stdout, a pipe
+    assert ended
 
 
 def gone(process):
