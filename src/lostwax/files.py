@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from lostwax.fields import shown
+from lostwax.fields import redacted, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +25,7 @@ if sys.platform != "win32":
     import fcntl
 
 DRAFT = re.compile(r"\.lostwax-[0-9a-f]{32}\.part")
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # not C:/
 LOCK = f".lostwax-{32 * 'f'}.part"  # that of a killed process is swept up like its drafts
 _locked: ContextVar[frozenset[Path]] = ContextVar("_locked", default=frozenset())  # folders, in this thread
 MAX_NAME_BYTES = 255  # of a file name, in all common file systems
@@ -37,7 +38,11 @@ def named(source: str, path: str | Path) -> Path:
     """The path, if it is a valid file name; error messages start with `source`."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"{source}: expected a path, as text or pathlib.Path, got {shown(path)}.")
-    name = ascii(str(path))
+    name = redacted(ascii(str(path)))
+    if URL.match(str(path)):
+        raise ValueError(
+            f"{source}: {name} is a URL, but only local files are read and written here. Use a local path."
+        )
     name = name if len(name) <= 80 else f"{name[:76]}...'"
     try:
         encoded = os.fsencode(path)

@@ -5,6 +5,7 @@ import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -277,6 +278,22 @@ def test_a_folder_of_figures_that_is_a_link_is_not_emptied(audit_of, tmp_path):
     with pytest.raises(FileExistsError, match=r"holds 'figures', which is not part of"):
         lw.report(audit_of("one_game"), tmp_path / "report")
     assert (tmp_path / "mine" / "errors.png").read_text() == "mine"
+
+
+def test_a_folder_that_is_a_link_is_refused(audit_of, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    with pytest.raises(FileExistsError, match=r"link is a symbolic link, which lostwax does not follow"):
+        lw.report(audit_of("one_game"), tmp_path / "link")
+    assert names(tmp_path / "mine") == set()
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_url_is_no_folder(kind, audit_of, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"^report: 's3:/+\*\*\*@bucket/a' is a URL, but only local files are"):
+        lw.report(audit_of("one_game"), kind("s3://KEY:pass@bucket/a"))
+    assert names(tmp_path) == set()
 
 
 def test_a_full_disk_names_each_file_and_keeps_what_fits(audit_of, tmp_path):

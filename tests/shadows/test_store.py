@@ -4,6 +4,7 @@ import os
 import traceback
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -289,3 +290,44 @@ def test_credentials_in_a_url_are_in_no_report_and_no_message(tmp_path, capsys):
         fill(url, 64)
     assert "word@" not in "".join(traceback.format_exception(caught.value))
     assert "word@" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("linked", ["*/weights", "*/rows/0.0", "*/zarr.json", "????????????????"])
+def test_no_link_inside_a_store_is_followed(linked, tmp_path):
+    store = tmp_path / "store"
+    fill(store, CHUNK)
+    (link,) = store.glob(linked)
+    link.rename(tmp_path / "elsewhere")
+    link.symlink_to(tmp_path / "elsewhere")
+    before = tree(tmp_path)
+    with pytest.raises(ValueError, match=rf"^Store: {link} is a symbolic link, which lostwax does not follow"):
+        fill(store, 2 * CHUNK)
+    assert tree(tmp_path) == before
+
+
+def test_the_folder_of_a_store_may_be_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "store").symlink_to(tmp_path / "disk")
+    fill(tmp_path / "store", CHUNK)
+    assert tree(tmp_path / "disk")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="other permissions")
+@pytest.mark.parametrize(("root", "game_folder"), [(None, 0o700), (0o755, 0o700), (0o2775, 0o2770), (0o777, 0o777)])
+def test_who_may_not_write_to_a_store_reads_no_models(root, game_folder, tmp_path):
+    store = tmp_path / "store"
+    before = os.umask(0o022)
+    try:
+        if root is not None:
+            store.mkdir()
+            store.chmod(root)
+        fill(store, CHUNK)
+    finally:
+        os.umask(before)
+    assert store.stat().st_mode & 0o7777 == (0o700 if root is None else root)
+    assert [path.stat().st_mode & 0o7777 for path in store.iterdir() if path.is_dir()] == [game_folder]
+
+
+def test_a_url_is_passed_as_text():
+    with pytest.raises(ValueError, match=r"Store: s3:/\*\*\*@bucket is a URL in a pathlib.Path.*Pass it as text"):
+        fill(Path("s3://KEY:pass@bucket"), CHUNK)

@@ -254,6 +254,9 @@ def was_without_records(folder: Path) -> bool:
 def check_folder(folder: str | Path) -> None:
     """Raise if a report cannot be written there without replacing files of the user."""
     target = files.named("report", folder)
+    if target.is_symlink():
+        why = "is a symbolic link, which lostwax does not follow"
+        raise FileExistsError(f"report: folder={target} {why}. Use the path of its target.")
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(f"report: folder={target} is a file. Name a new folder.")
     nearest = next(path for path in (target, *target.absolute().parents) if path.exists())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import re
 import sys
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lostwax import files as local_files
 from lostwax.fields import check_fields, redacted
 from lostwax.games import Cohort, Release
 from lostwax.progress import progress
@@ -60,6 +62,8 @@ class Location(NamedTuple):
 
         url = str(where)
         name = redacted(url)
+        if isinstance(where, Path) and local_files.URL.match(url):
+            raise ValueError(f"Store: {name} is a URL in a pathlib.Path, which changes it. Pass it as text.")
         try:
             files, root = url_to_fs(url, use_listings_cache=False)
             local = isinstance(files, LocalFileSystem)
@@ -100,6 +104,7 @@ class Location(NamedTuple):
     def names(self, *parts: str) -> set[str]:
         """The names in a folder, without unfinished files; empty if the folder does not exist."""
         path = self.path(*parts)
+        self.check_links(*parts)
         self.files.invalidate_cache()
         try:
             if self.files.isfile(path):
@@ -109,8 +114,36 @@ class Location(NamedTuple):
             return set()
         except PermissionError as error:
             raise _unreadable(self.shown(*parts)) from self.cause(error)
+        if self.is_local:
+            with os.scandir(path) as found:
+                for link in (entry.name for entry in found if entry.is_symlink()):
+                    self.check_links(*parts, link)
         names = {str(path).rstrip("/").rpartition("/")[2] for path in entries}
         return {name for name in names if not name.endswith(PARTIAL)}
+
+    def check_links(self, *parts: str) -> None:
+        """Raise ValueError for a link inside a local store: it could lead anywhere. The store itself may be one."""
+        path = Path(self.root)
+        for name in "/".join(parts).split("/") if self.is_local and parts else ():
+            path /= name
+            if path.is_symlink():
+                raise ValueError(
+                    f"Store: {path} is a symbolic link, which lostwax does not follow. Nothing was changed. Replace it "
+                    "by what it points to."
+                )
+
+    def make_folder(self, name: str = "") -> None:
+        """Create the store or a folder in it; only those who may write to the store may read what is in the folder."""
+        root, path = Path(self.root), Path(self.root, name)
+        if not self.is_local or path.exists():
+            return
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if name:
+            path.mkdir(mode=0o700, exist_ok=True)
+            mode = root.stat().st_mode
+            writers = (0o070 if mode & 0o020 else 0) | (0o007 if mode & 0o002 else 0)
+            if writers:
+                path.chmod(path.stat().st_mode & 0o7777 | mode & writers)
 
     def sweep(self, *parts: str) -> None:
         """Delete partial files of killed writers, if the complete file exists; a live writer finds the same bytes."""
@@ -126,6 +159,7 @@ class Location(NamedTuple):
     @contextmanager
     def reading(self, path: str, cure: str) -> Iterator[None]:
         """Turn any error about damaged bytes into one ValueError that names the file and what to delete (`cure`)."""
+        self.check_links(path)
         try:
             file = Path(self.path(path))
             if self.is_local and file.exists() and not file.is_file():
@@ -144,6 +178,7 @@ class Location(NamedTuple):
     @contextmanager
     def writing(self, *parts: str) -> Iterator[None]:
         """Turn an OSError into one that names the file and the cure, unless another writer has written that file."""
+        self.check_links(*parts)
         try:
             yield
         except OSError as error:
@@ -254,6 +289,7 @@ class StoredGame:
 
         if not self.location.holds(MARKER):
             with self.location.writing(MARKER), suppress(zarr.errors.ContainsGroupError):
+                self.location.make_folder()
                 zarr.create_group(self.location.arrays, attributes={"format": FORMAT, "version": VERSION})
         missing = sorted(set(range(self.chunks(models))) - self.present())
         crowded = False
@@ -339,6 +375,7 @@ class StoredGame:
         if self._layout() is None:
             attributes = {"words": self.description, "layout": layout._asdict(), "made_with": versions()}
             with self.location.writing(self.folder, "zarr.json"), suppress(zarr.errors.ContainsGroupError):
+                self.location.make_folder(self.folder)
                 zarr.create_group(
                     self.location.arrays, path=self.folder, attributes={**attributes, "checksum": key(attributes)}
                 )
