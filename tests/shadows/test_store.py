@@ -15,7 +15,8 @@ import lostwax as lw
 from lostwax.games import Cohort, Records, Release
 from lostwax.inits import FromNet
 from lostwax.shadows import Local, Store
-from lostwax.shadows.store import Layout, Location
+from lostwax.shadows.location import Location
+from lostwax.shadows.store import Layout
 from shadows.game import CHUNK, KNOWN, PRIOR, fill, game, tree
 from shadows.warm import children
 
