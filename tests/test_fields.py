@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lostwax as lw
-from lostwax.fields import above, at_least, between, check_fields, shown
+from lostwax.fields import above, at_least, between, check_fields, redacted, shown
 
 
 @runtime_checkable
@@ -136,3 +136,22 @@ def test_a_class_of_the_user_s_own_is_checked_as_far_as_its_annotations_can_be_r
     assert mine(other=3).other == 3
     with pytest.raises(ValueError, match="Mine: expected steps to be a whole number, got '3'"):
         mine(steps="3")
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("s3://KEY:pass/word+@bucket/a", "s3://***@bucket/a"),
+        ("store='https://token@host/a?sig=pass', lr=1", "store='https://***@host/a?***', lr=1"),
+        ("simplecache::s3://KEY:p@ss@bucket", "simplecache::s3://***@bucket"),
+        ("PosixPath('s3:/KEY:pass@bucket')", "PosixPath('s3:/***@bucket')"),
+        ("s3://bucket/a, then user@host and C:/folder", "s3://bucket/a, then user@host and C:/folder"),
+    ],
+)
+def test_credentials_in_urls_are_not_shown(text, safe):
+    assert redacted(text) == safe
+
+
+def test_a_refused_value_shows_no_credentials():
+    with pytest.raises(ValueError, match=r"got 's3://\*\*\*@bucket'"):
+        Settings(count="s3://KEY:pass@bucket")

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -142,3 +143,27 @@ def test_text_that_is_not_unicode_is_escaped(tmp_path):
     files.write(tmp_path / "a", "a\ud800b", source="test")
     assert (tmp_path / "a").read_text() == "a\\ud800b"
     assert files.escaped("a\0b\x1b\tc\r\n") == "a\\x00b\\x1b\tc\r\n"
+
+
+def test_a_folder_is_locked_for_others_and_not_for_its_owner(tmp_path):
+    folder = tmp_path / "a" / "b"
+    with ThreadPoolExecutor(1) as other, files.locked("test", folder), files.locked("test", folder):
+        with pytest.raises(BlockingIOError, match=r"^test: .*b is in use: .*Wait for it, or use another folder"):
+            other.submit(lambda: files.locked("test", folder).__enter__()).result()
+        assert files.sweep(folder) == []
+        assert names(folder) == [files.LOCK]
+    assert names(tmp_path) == []  # it stayed empty
+    folder.mkdir(parents=True)
+    (folder / files.LOCK).write_text("")  # of a killed process
+    with files.locked("test", folder):
+        (folder / "kept").write_text("")
+    assert names(folder) == ["kept"]
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / files.LOCK).symlink_to(tmp_path / "mine")
+    with pytest.raises(OSError, match=r"^test: .*folder is not writable"), files.locked("test", tmp_path / "folder"):
+        pass
+    assert (tmp_path / "mine").read_text() == "mine"

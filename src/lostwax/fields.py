@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -18,6 +19,8 @@ LARGEST_INT64 = 2**63 - 1
 LARGEST_SIZE = 1 << 24  # of an axis of a net
 SHOWN_CHARACTERS, SHOWN_ENTRIES = 60, 4  # of a value and of a tuple, in a message
 PLAIN: set[Any] = {int, float, bool, str, tuple, Literal}
+_CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]+:/+)\S*@", re.IGNORECASE)  # before a URL's last @
+_QUERY = re.compile(r"""(\b[a-z][a-z0-9+.-]+:/+[^\s'"?]*\?)[^\s'"]+""", re.IGNORECASE)
 WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", Path: "a path"}
 
 
@@ -87,13 +90,19 @@ def shown(value: object) -> str:
     if isinstance(value, int) and abs(value) > LARGEST_INT64:
         return f"a whole number of {value.bit_length()} bits"
     if _is_plain(value):
-        return repr(value) if len(repr(value)) <= SHOWN_CHARACTERS else f"{repr(value)[:SHOWN_CHARACTERS]}..."
+        text = redacted(repr(value))
+        return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
     if isinstance(value, tuple | list) and len(value) <= SHOWN_ENTRIES and all(_is_plain(part) for part in value):
-        return f"{value!r:.{SHOWN_CHARACTERS * SHOWN_ENTRIES}}"
+        return redacted(repr(value))[: SHOWN_CHARACTERS * SHOWN_ENTRIES]
     kind = value if inspect.isfunction(value) else type(value)
     if kind.__module__.partition(".")[0] == "torch":
         return str(value) if kind.__name__ in ("dtype", "device") else f"torch's {kind.__name__}"
     return f"{'an' if type(value).__name__[0] in 'aeiouAEIOU' else 'a'} {type(value).__name__}"
+
+
+def redacted(text: str) -> str:
+    """The text with *** for what a URL may hide: all before its last @, and its query. Rather too much than a key."""
+    return _QUERY.sub(r"\1***", _CREDENTIALS.sub(r"\1***@", text))
 
 
 @cache

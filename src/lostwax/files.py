@@ -10,12 +10,13 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from lostwax.fields import shown
+from lostwax.fields import redacted, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,6 +25,9 @@ if sys.platform != "win32":
     import fcntl
 
 DRAFT = re.compile(r"\.lostwax-[0-9a-f]{32}\.part")
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # not C:/
+LOCK = f".lostwax-{32 * 'f'}.part"  # that of a killed process is swept up like its drafts
+_locked: ContextVar[frozenset[Path]] = ContextVar("_locked", default=frozenset())  # folders, in this thread
 MAX_NAME_BYTES = 255  # of a file name, in all common file systems
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 PRIVATE, PUBLIC = 0o600, 0o666  # PUBLIC is narrowed by the umask
@@ -34,7 +38,11 @@ def named(source: str, path: str | Path) -> Path:
     """The path, if it is a valid file name; error messages start with `source`."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"{source}: expected a path, as text or pathlib.Path, got {shown(path)}.")
-    name = ascii(str(path))
+    name = redacted(ascii(str(path)))
+    if URL.match(str(path)):
+        raise ValueError(
+            f"{source}: {name} is a URL, but only local files are read and written here. Use a local path."
+        )
     name = name if len(name) <= 80 else f"{name[:76]}...'"
     try:
         encoded = os.fsencode(path)
@@ -53,6 +61,11 @@ def named(source: str, path: str | Path) -> Path:
 def escaped(text: str) -> str:
     r"""The text with control characters written as \x00; tabs and line ends stay."""
     return text.translate(_CONTROLS)
+
+
+def as_utf8(text: str) -> bytes:
+    r"""The text as UTF-8; half characters are written as \ud800."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def make_folder(source: str, path: Path) -> None:
@@ -92,7 +105,7 @@ class Draft:
             )
         if self.path.exists() and not self.path.is_file():
             raise FileExistsError(f"{source}: {path} exists and is not a regular file. Use another name.")
-        content = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+        content = as_utf8(content) if isinstance(content, str) else content
         try:
             self._descriptor, self._draft = _begin(path.parent, PRIVATE if private else PUBLIC)
         except OSError as error:
@@ -155,6 +168,54 @@ def failed(error: OSError, message: str) -> OSError:
     changed = type(error)(message)
     changed.errno = error.errno
     return changed
+
+
+@contextmanager
+def locked(source: str, folder: Path) -> Iterator[None]:
+    """Keep other processes and threads from writing to the folder; BlockingIOError if one does already.
+
+    The folder is created, and deleted again if it stays empty. Without effect on Windows and on file systems without
+    locks.
+    """
+    place = folder.absolute()
+    if sys.platform == "win32" or place in _locked.get():
+        yield
+        return
+    missing = [path for path in (place, *place.parents) if not path.exists()]
+    make_folder(source, place)
+    try:
+        descriptor = _lock_file(place / LOCK)
+    except BlockingIOError as error:
+        why_not = "another process writes a report there"
+        raise BlockingIOError(
+            f"{source}: {folder} is in use: {why_not}. Wait for it, or use another folder."
+        ) from error
+    except OSError as error:
+        raise failed(error, f"{source}: {folder} is not writable ({why(error)}). {CURE}") from error
+    token = _locked.set(_locked.get() | {place})
+    try:
+        yield
+    finally:
+        _locked.reset(token)
+        with suppress(OSError):
+            (place / LOCK).unlink()
+        os.close(descriptor)
+        with suppress(OSError):  # not empty
+            for path in missing:
+                path.rmdir()
+
+
+def _lock_file(path: Path) -> int:
+    """Open and lock the file; BlockingIOError if another process has."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW, PRIVATE)
+        if not _lock(descriptor):
+            os.close(descriptor)
+            raise BlockingIOError(f"{path} is locked")
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                return descriptor
+        os.close(descriptor)  # its process deleted it before it was locked here
 
 
 def is_leftover(path: Path) -> bool:

@@ -1,7 +1,9 @@
+import io
 import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -124,7 +126,7 @@ def test_a_folder_that_only_looks_writable_is_refused_before_anything_is_run(rec
 
 
 def test_a_full_disk_loses_no_result(recipe, capsys):
-    """The table and the policy are printed before anything is written; the files that are not there are named."""
+    """The table and the policy are printed even if nothing can be written; the files that are not there are named."""
     (recipe.parent / "strict.toml").write_text("max_rebuilt_share = 0.0\n")
     with no_file_over(1_000):
         assert main(["audit", "recipe.py", "--out", "audit", "--policy", "strict.toml"]) == 2
@@ -138,11 +140,35 @@ def test_a_full_disk_loses_no_result(recipe, capsys):
     assert not list((recipe.parent / "audit").rglob(".lostwax*"))
 
 
-def test_a_closed_pipe_loses_no_report(recipe):
-    command = f"{sys.executable} -m lostwax audit recipe.py --out audit | true; echo ${{PIPESTATUS[0]}}"
+@pytest.mark.parametrize(
+    "end",
+    ["| true; echo ${PIPESTATUS[0]}", ">&-; echo $?", pytest.param("> /dev/full; echo $?", marks=pytest.mark.slow)],
+)
+def test_an_audit_is_judged_and_reported_wherever_it_prints_to(recipe, end):
+    (recipe.parent / "strict.toml").write_text("max_rebuilt_share = 0.0\n")
+    command = f"{sys.executable} -m lostwax audit recipe.py --out audit --policy strict.toml {end}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert (done.stdout, "Traceback" in done.stderr) == ("141\n", False)
+    assert (done.stdout, "Traceback" in done.stderr) == ("1\n", False)
+    assert "policy strict.toml: max_rebuilt_share = 0: " in done.stderr
     assert (recipe.parent / "audit" / "report.html").exists()
+
+
+def test_a_terminal_of_few_characters_loses_no_audit(recipe, monkeypatch):
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
+    assert main(["audit", "recipe.py", "--out", "audit"]) == 0
+    assert b"lostwax audit of Linear trained by GD" in printed.getvalue()
+    assert main(["report", "audit"]) == 0
+
+
+def test_one_audit_at_a_time_has_a_folder(recipe, capsys):
+    """The others are refused before they run anything."""
+    recipe.write_text("raise SystemExit('it ran')")
+    with ThreadPoolExecutor(1) as other, files.locked("test", recipe.parent / "audit"):
+        assert other.submit(main, ["audit", "recipe.py", "--out", "audit"]).result() == 2
+    error = capsys.readouterr().err
+    assert "audit: audit is in use: another process writes a report there" in error
+    assert "it ran" not in error
 
 
 def test_no_kill_locks_the_folder(recipe):

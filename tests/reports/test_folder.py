@@ -3,7 +3,9 @@ import io
 import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import lostwax as lw
 from full_disk import no_file_over
-from lostwax import reports
+from lostwax import files, reports
 from lostwax.reports import charts
 from lostwax.reports.charts import drawn
 from lostwax.reports.html import render
@@ -186,6 +188,41 @@ def test_labels_of_eight_bits_are_refused(audit_of, tmp_path):
         reports.read(tmp_path)
 
 
+def test_records_are_bound_to_their_numbers(audit_of, tmp_path):
+    """Any bit of the file counts; a file of the same shapes from another report is noticed too."""
+    lw.report(audit_of("one_game"), tmp_path)
+    path = tmp_path / "records.safetensors"
+    before = path.read_bytes()
+    path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    with pytest.raises(ValueError, match=r"records.safetensors is not the file that audit.json beside it was written"):
+        reports.read(tmp_path)
+    lw.report(audit_of("one_game"), tmp_path, records=False)
+    path.write_bytes(before)
+    with pytest.raises(ValueError, match="is of another report"):
+        reports.read(tmp_path)
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_reports_up_to_0_3_0_have_no_digest(records, audit_of, tmp_path):
+    lw.report(audit_of("one_game"), tmp_path, records=records)
+    audit_of("one_game").to_json(tmp_path / "audit.json")  # as they wrote it
+    again = reports.read(tmp_path)
+    assert (again.truth.x.numel() > 0) == records
+    lw.report(again, tmp_path)
+    assert "records_sha256" in (tmp_path / "audit.json").read_text()
+    assert (reports.read(tmp_path).truth.x.numel() > 0) == records
+
+
+def test_a_folder_that_another_process_writes_to_is_refused(audit_of, tmp_path):
+    lw.report(audit_of("one_game"), tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path) if (tmp_path / name).is_file()}
+    with ThreadPoolExecutor(1) as other, files.locked("test", tmp_path):
+        with pytest.raises(BlockingIOError, match=r"^report: .* is in use: another process writes a report there"):
+            other.submit(lw.report, audit_of("of_pictures"), tmp_path).result()
+        assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    lw.report(audit_of("of_pictures"), tmp_path)
+
+
 def private(folder):
     """The files that only their owner may read."""
     return {name for name in names(folder) if (folder / name).is_file() and (folder / name).stat().st_mode & 0o077 == 0}
@@ -241,6 +278,22 @@ def test_a_folder_of_figures_that_is_a_link_is_not_emptied(audit_of, tmp_path):
     with pytest.raises(FileExistsError, match=r"holds 'figures', which is not part of"):
         lw.report(audit_of("one_game"), tmp_path / "report")
     assert (tmp_path / "mine" / "errors.png").read_text() == "mine"
+
+
+def test_a_folder_that_is_a_link_is_refused(audit_of, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    with pytest.raises(FileExistsError, match=r"link is a symbolic link, which lostwax does not follow"):
+        lw.report(audit_of("one_game"), tmp_path / "link")
+    assert names(tmp_path / "mine") == set()
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_url_is_no_folder(kind, audit_of, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"^report: 's3:/+\*\*\*@bucket/a' is a URL, but only local files are"):
+        lw.report(audit_of("one_game"), kind("s3://KEY:pass@bucket/a"))
+    assert names(tmp_path) == set()
 
 
 def test_a_full_disk_names_each_file_and_keeps_what_fits(audit_of, tmp_path):

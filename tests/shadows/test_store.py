@@ -1,8 +1,10 @@
 """What is stored is what was trained: once, by whoever, in whatever order."""
 
 import os
+import traceback
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -13,6 +15,7 @@ import lostwax as lw
 from lostwax.games import Cohort, Records, Release
 from lostwax.inits import FromNet
 from lostwax.shadows import Local, Store
+from lostwax.shadows.location import Location
 from lostwax.shadows.store import Layout
 from shadows.game import CHUNK, KNOWN, PRIOR, fill, game, tree
 from shadows.warm import children
@@ -268,3 +271,64 @@ def test_a_fresh_random_start_is_another_game_and_the_cure_is_said(tmp_path, cap
     told = capsys.readouterr().err
     assert "net.start: store has" in told
     assert "call torch.manual_seed before creating the net, or set an initialisation" in told
+
+
+def test_credentials_in_a_url_are_in_no_report_and_no_message(tmp_path, capsys):
+    url = f"memory://KEY:pass/word@bucket/{tmp_path.name}"
+    net, trainer, threat, pool, _ = game()
+    attack = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=8), shadows=64, epochs=1, store=url)
+    secrets = lw.records.digits()[slice(1000, 1010)]
+    audit = lw.audit(net, trainer=trainer, threat=threat, prior=pool, secrets=secrets, attack=attack)
+    lw.report(audit, tmp_path / "report")
+    written = b"".join(path.read_bytes() for path in (tmp_path / "report").rglob("*") if path.is_file())
+    assert b"memory://***@bucket/" in written
+    assert b"word@" not in written
+    location = Location.at(url)
+    for path in location.files.find(location.root):
+        if path.endswith("zarr.json"):
+            location.files.pipe(path, b"{")
+    with pytest.raises(ValueError, match=r"^Store: memory://\*\*\*@bucket/.* is damaged") as caught:
+        fill(url, 64)
+    assert "word@" not in "".join(traceback.format_exception(caught.value))
+    assert "word@" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("linked", ["*/weights", "*/rows/0.0", "*/zarr.json", "????????????????"])
+def test_no_link_inside_a_store_is_followed(linked, tmp_path):
+    store = tmp_path / "store"
+    fill(store, CHUNK)
+    (link,) = store.glob(linked)
+    link.rename(tmp_path / "elsewhere")
+    link.symlink_to(tmp_path / "elsewhere")
+    before = tree(tmp_path)
+    with pytest.raises(ValueError, match=rf"^Store: {link} is a symbolic link, which lostwax does not follow"):
+        fill(store, 2 * CHUNK)
+    assert tree(tmp_path) == before
+
+
+def test_the_folder_of_a_store_may_be_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "store").symlink_to(tmp_path / "disk")
+    fill(tmp_path / "store", CHUNK)
+    assert tree(tmp_path / "disk")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="other permissions")
+@pytest.mark.parametrize(("root", "game_folder"), [(None, 0o700), (0o755, 0o700), (0o2775, 0o2770), (0o777, 0o777)])
+def test_who_may_not_write_to_a_store_reads_no_models(root, game_folder, tmp_path):
+    store = tmp_path / "store"
+    before = os.umask(0o022)
+    try:
+        if root is not None:
+            store.mkdir()
+            store.chmod(root)
+        fill(store, CHUNK)
+    finally:
+        os.umask(before)
+    assert store.stat().st_mode & 0o7777 == (0o700 if root is None else root)
+    assert [path.stat().st_mode & 0o7777 for path in store.iterdir() if path.is_dir()] == [game_folder]
+
+
+def test_a_url_is_passed_as_text():
+    with pytest.raises(ValueError, match=r"Store: s3:/\*\*\*@bucket is a URL in a pathlib.Path.*Pass it as text"):
+        fill(Path("s3://KEY:pass@bucket"), CHUNK)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lostwax.fields import at_least, check_fields, expect
+from lostwax.fields import at_least, check_fields, expect, redacted
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
 from lostwax.learning.augment import Augment
@@ -179,7 +179,7 @@ class Trained(NamedTuple):
         """Write tensors (safetensors) and settings (JSON) into `folder`, for `RecoNN.load`."""
         tensors = {f"decoder.{name}": value for name, value in self.decoder.state_dict().items()}
         tensors |= {f"label.{name}": value for name, value in self.label.state_dict().items()}
-        words = {"attack": repr(self.attack), **self.attack._identity(self.access)}
+        words = {"attack": redacted(repr(self.attack)), **self.attack._identity(self.access)}
         calibration = Calibration(self.standardise, self.span, self.error_line, self.validation_error)
         return SavedFolder.of(words, tensors, calibration, scale="standardise").write(folder)
 

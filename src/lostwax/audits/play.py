@@ -22,6 +22,7 @@ from lostwax.audits.cells import TargetRead
 from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapped, some_records
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring, targets_right
+from lostwax.fields import redacted
 from lostwax.games import Attack, Guess, Hints, Noted, Records
 from lostwax.games.facts import attack_name
 from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
@@ -156,6 +157,9 @@ def filled(
     scored = judging.truth(best.answer)
     each = len(scored) // len(numbers)
     baselines = judging.baselines(scored)
+    without_credentials = {
+        name: redacted(value) if isinstance(value, str) else value for name, value in provenance.items()
+    }
     return Audit(
         metric=scoring.headline.name,
         criterion=scoring.criterion.name,
@@ -168,7 +172,7 @@ def filled(
         baselines=baselines,
         oracle=list(baselines)[-1],
         oracle_percentiles=judging.oracle_percentiles(scored),
-        provenance={"versions": versions(), "machine": machine(), "seed": seed, **provenance},
+        provenance={"versions": versions(), "machine": machine(), "seed": seed, **without_credentials},
         notes=as_notes(notes),
         **more,
     )

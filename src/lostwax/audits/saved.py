@@ -38,12 +38,12 @@ LOGS = ("log_lower", "log_upper", "log_baseline")  # of a ceiling
 Number = float | str  # JSON has no infinity: "inf", "-inf" and "nan" stand for themselves
 
 
-def as_json(audit: Audit) -> str:
-    """What `Audit.to_json` writes."""
-    return json.dumps(to_plain(audit), indent=1, allow_nan=False) + "\n"
+def as_json(audit: Audit, *, records_sha256: str | None = None) -> str:
+    """What `Audit.to_json` writes; a report adds the digest of its file of records, "" if it has none."""
+    return json.dumps(to_plain(audit, records_sha256), indent=1, allow_nan=False) + "\n"
 
 
-def to_plain(audit: Audit) -> dict[str, Any]:
+def to_plain(audit: Audit, records_sha256: str | None = None) -> dict[str, Any]:
     """What `audit.json` holds; it keeps to the schema, or this is a bug."""
     values = {
         **_parts(audit),
@@ -53,6 +53,7 @@ def to_plain(audit: Audit) -> dict[str, Any]:
         "classes": [str(name) for name in audit.classes],
         "columns": () if audit.columns_are_words else audit.columns,
         "summary": audit.summary(),
+        "records_sha256": records_sha256,
         "conclusion": _concluded(audit),
         "findings": [_with_guess(finding) for finding in audit.findings],
     }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,12 +17,12 @@ from tyro.conf import Positional, arg
 from lostwax import files
 from lostwax.cli.options import File, Folder, Number, OwnFolder, RecipeFile, ReportFolder, Text, WholeNumber
 from lostwax.exits import exits_refused
+from lostwax.fields import redacted
 from lostwax.progress import progress
 from lostwax.recipes import Recipe, start
 
 if TYPE_CHECKING:
-    from lostwax.audits import Audit
-    from lostwax.policies import Breach, Policy
+    from lostwax.policies import Breach
 
 Starter = Literal["sklearn", "torch", "head"]
 GAME = ("trainer", "threat", "prior", "seed")  # what of a recipe shadow models are trained by
@@ -76,32 +77,34 @@ def audit(
     out = Path("audits") / recipe.stem if out is None else out
     check_folder(out)  # fail before hours of work
     _check_writable("audit", out)
-    earlier = _earlier_report(out, recipe.name, records=records)
-    limits = None if policy is None else Policy.read(policy)
-    read = Recipe.read(recipe)
-    with progress(recipe.name):
-        result = read.audit(max_minutes=max_minutes)
-    result = replace(result, provenance={**result.provenance, "recipe": recipe.name})
-    breaches = _breaches(result, limits, policy)
-    verdict = "" if limits is None else f"\n\npolicy {policy}: {'broken' if breaches else 'kept'}"
-    said = None if limits is None else [str(breach) for breach in breaches]
-    failure = _print(
-        f"{as_table(result, breaches=said)}{verdict}"
-    )  # before anything is written: a full disk loses no result
-    with progress("report"):
-        page = write(result, out, records=records, policy=limits, **read.report)  # even if printing failed
+    with files.locked("audit", out):
+        earlier = _earlier_report(out, recipe.name, records=records)
+        limits = None if policy is None else Policy.read(policy)
+        read = Recipe.read(recipe)
+        with progress(recipe.name):
+            result = read.audit(max_minutes=max_minutes)
+        result = replace(result, provenance={**result.provenance, "recipe": recipe.name})
+        breaches = [] if limits is None else limits.breaches(result)
+        verdict = "" if limits is None else f"\n\npolicy {policy}: {'broken' if breaches else 'kept'}"
+        said = None if limits is None else [str(breach) for breach in breaches]
+        failure, where = None, ""
+        try:
+            with progress("report"):
+                page = write(result, out, records=records, policy=limits, **read.report)
+            where = f"\n\nreport: {page}{' (replaces the earlier one)' if earlier else ''}"
+        except OSError as error:  # a full disk loses no result: it is printed
+            failure = error
+    _print(f"{as_table(result, breaches=said)}{verdict}{where}")
+    _show_breaches(breaches, policy)
     if failure is not None:
         raise failure
-    print(f"\nreport: {page}{' (replaces the earlier one)' if earlier else ''}", flush=True)
     return 1 if breaches else 0
 
 
-def _breaches(result: Audit, limits: Policy | None, name: Path | str | None) -> Sequence[Breach]:
-    """What of a policy is broken, and each said on stderr."""
-    breaches = [] if limits is None else limits.breaches(result)
+def _show_breaches(breaches: Sequence[Breach], name: Path | str | None) -> None:
     for breach in breaches:
-        print(f"policy {name}: {breach}", file=sys.stderr)
-    return breaches
+        with suppress(OSError):  # stderr is closed
+            print(f"policy {name}: {breach}", file=sys.stderr)
 
 
 def _earlier_report(out: Path, recipe: str, *, records: bool) -> bool:
@@ -143,9 +146,14 @@ def report(folder: ReportFolder, policy: File = None, records: bool = True) -> i
     from lostwax.reports.fields import policy_of
     from lostwax.verbs import report as write
 
-    limits, result = None if policy is None else Policy.read(policy), read(folder)
-    breaches = _breaches(result, limits or policy_of(result), policy or f"of {folder}")
-    print(write(result, folder, records=records, policy=limits))
+    given_limits = None if policy is None else Policy.read(policy)
+    with files.locked("report", folder) if folder.is_dir() else nullcontext():
+        result = read(folder)
+        limits = given_limits or policy_of(result)
+        breaches = [] if limits is None else limits.breaches(result)
+        page = write(result, folder, records=records, policy=given_limits)
+    _print(str(page))
+    _show_breaches(breaches, policy or f"of {folder}")
     return 1 if breaches else 0
 
 
@@ -183,7 +191,7 @@ def simulate(
     stored = shadows.Store(store).open(shadows.Game(read.subject, *(game[name] for name in GAME)))
     number = len(stored.present()) * stored.chunk
     asked = "" if number == models else f" ({models:,} requested; stored in chunks of {stored.chunk:,})"
-    print(f"{store} holds {number:,} models of {recipe}{asked}.")
+    print(f"{redacted(store)} holds {number:,} models of {recipe}{asked}.")
 
 
 def _announce(recipe: Path) -> None:
@@ -193,15 +201,16 @@ def _announce(recipe: Path) -> None:
             print(f"lostwax: reading {recipe.name} ...", file=sys.stderr, flush=True)
 
 
-def _print(text: str) -> OSError | None:
-    """Print and flush; returns the error of a closed pipe or a full disk."""
+def _print(text: str) -> None:
+    """Print and flush. A closed pipe or a full disk is no error: the exit code and the report hold the result."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
-        print(files.escaped(text).encode("utf-8", "backslashreplace").decode(), flush=True)
-    except BrokenPipeError as error:
-        return error
-    except OSError as error:
-        return files.failed(error, f"audit: the result could not be printed ({files.why(error)}). See the report.")
-    return None
+        print(files.escaped(text).encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except (OSError, ValueError) as error:  # ValueError: closed by user code
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
+        with suppress(OSError):
+            print(f"lostwax: the result could not be printed ({error}).", file=sys.stderr)
 
 
 def _check_writable(command: str, out: Path) -> None:

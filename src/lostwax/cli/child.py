@@ -29,6 +29,7 @@ TRACE_GRACE = 1.0  # seconds for it to write its traceback before it is killed
 MAX_TRACE = 65_536  # bytes
 LINE = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)  # faulthandler's format, most recent call first
 NEVER = float("inf")
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def judged(command: Callable[[], int]) -> int:
@@ -42,8 +43,9 @@ def judged(command: Callable[[], int]) -> int:
         if stream is not None:
             stream.flush()
     (reports, report_to), (traces, trace_to), (lifeline, parent_end) = os.pipe(), os.pipe(), os.pipe()
-    child = os.fork()
+    parent, child = os.getpid(), os.fork()
     if child == 0:
+        _end_with(parent)
         for end in (reports, traces, parent_end):
             os.close(end)
         _be_child(command, report_to, trace_to, lifeline)
@@ -83,6 +85,17 @@ def _trace_abnormal_ends(trace_to: int) -> None:
         end(status)
 
     os._exit = trace_and_end
+
+
+def _end_with(parent: int) -> None:
+    """Have Linux kill this process when its parent ends, even while compiled code holds the interpreter."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with suppress(OSError, AttributeError):  # no such function here: the thread that reads the pipe is left
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _die_with_parent(lifeline: int) -> None:

@@ -21,6 +21,9 @@ def main(arguments: list[str] | None = None) -> int:
     """
     if arguments is not None:
         return _run(arguments)
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # stdin, stdout or stderr is closed: a pipe would get
+        pass  # its number, and what libraries print
+    os.close(descriptor)
     words = sys.argv[1:]
     if words[:1] and words[0] in RUN_RECIPES:
         from lostwax.cli.child import judged
@@ -57,7 +60,8 @@ def _run(words: list[str]) -> int:
     log.setLevel(logging.INFO)
     try:
         code = app.cli(prog="lostwax", description=ABOUT, args=words) or 0
-        sys.stdout.flush()  # here, to catch a closed pipe
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()  # here, to catch a closed pipe
         return code
     except KeyboardInterrupt:
         print("lostwax: stopped.", file=sys.stderr)
@@ -74,5 +78,7 @@ def _run(words: list[str]) -> int:
 
 
 def _refused(why: str) -> int:
-    print(f"lostwax: {why}", file=sys.stderr)
+    from lostwax.fields import redacted
+
+    print(f"lostwax: {redacted(why)}", file=sys.stderr)
     return 2

@@ -29,7 +29,7 @@ from lostwax.games import Records
 Part = Literal["train", "test", "all"]
 Root = str | PathLike[str] | None
 PARTS = ("train", "test", "all")
-MAX_ZIP_RATIO = 1032  # the highest compression ratio of a zip file
+MAX_RATIO, ANY_RATIO = 100, 1 << 26  # an archive grows at most so many times, or to so many bytes
 MAX_LISTED = 12  # names in an error message
 
 
@@ -173,18 +173,27 @@ def npz(path: str | PathLike[str], part: Part = "all") -> Records:
 
 
 def _check_sizes(path: str | PathLike[str]) -> None:
-    """Raise ValueError if an array declares more numbers than the file holds: numpy would allocate them."""
+    """Raise ValueError if an array declares more numbers than the file holds or can sensibly be packed into it."""
     with ZipFile(path) as archive:
+        _check_growth(sum(info.file_size for info in archive.infolist()), Path(path).stat().st_size)
         for info in archive.infolist():
             with archive.open(info) as member:
                 form = np.lib.format
                 first = form.read_magic(member) == (1, 0)
                 shape, _, dtype = (form.read_array_header_1_0 if first else form.read_array_header_2_0)(member)
-            packed = info.file_size > MAX_ZIP_RATIO * (info.compress_size + 1)
-            if packed or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > info.file_size:
+            if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > info.file_size:
                 raise ValueError(
                     f"{info.filename} declares {dtype} of shape {shape}, more than its {info.compress_size} bytes hold"
                 )
+
+
+def _check_growth(unpacked: int, packed: int) -> None:
+    """Raise ValueError for a small file that would fill the memory."""
+    if unpacked > max(ANY_RATIO, MAX_RATIO * packed):
+        raise ValueError(
+            f"its {packed:,} bytes unpack to {unpacked:,}, over {MAX_RATIO} times as many; if this is right, write "
+            "them with numpy.savez, without compression"
+        )
 
 
 def _images(archive: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -192,9 +201,15 @@ def _images(archive: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         return archive["images"]
     pillow = optional("PIL.Image", "records.npz", "vision")
     shape = tuple(int(length) for length in archive["shape"])
+    packed = [archive[f"webp_{i:03d}"].tobytes() for i in range(int(archive["n_chunks"]))]
+    unpacked = 0
+    for content in packed:
+        with pillow.open(io.BytesIO(content)) as strip:  # reads only its size
+            unpacked += strip.width * strip.height * len(strip.getbands())
+    _check_growth(unpacked, sum(map(len, packed)))
     strips = []
-    for i in range(int(archive["n_chunks"])):
-        with pillow.open(io.BytesIO(archive[f"webp_{i:03d}"].tobytes())) as strip:
+    for content in packed:
+        with pillow.open(io.BytesIO(content)) as strip:
             strips.append(np.asarray(strip).reshape(-1, *shape[1:]))
     return np.concatenate(strips).reshape(shape)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -108,11 +110,12 @@ PAGE, NUMBERS, TABLE, RECORDS, FIGURES = "report.html", "audit.json", "records.c
 DRAWINGS = ("errors", "roc", "ceiling", "neurons_best", "neurons_median", "neurons_worst", "rebuilt")
 OURS = (PAGE, NUMBERS, TABLE, RECORDS, *(f"{FIGURES}/{name}.png" for name in DRAWINGS))
 MARK = b"lostwax audit"  # near the start of audit.json
+DIGEST = re.compile(rb' "records_sha256": "[0-9a-f]*",\n')  # its line in audit.json
 BOUNDS = ("low", "high", "maybe_missing")  # of cells, in the file of records
 
 
 class _File(NamedTuple):
-    content: bytes | str
+    content: bytes
     private: bool  # holds records: readable by the owner only
 
 
@@ -144,10 +147,17 @@ def write(
         raise TypeError(f"report: expected compared to be the result of lw.compare(...), got {shown(compared)}.")
     target = files.named("report", folder)
     check_folder(target)
-    if records is None:
-        records = not was_without_records(target)
-    audit = with_fields(audit, fields or {}, policy, () if compared is None else compared.measured())
-    contents = _contents(audit, records=records and has_records(audit))  # errors come before anything is written
+    with files.locked("report", target):
+        if records is None:
+            records = not was_without_records(target)
+        audit = with_fields(audit, fields or {}, policy, () if compared is None else compared.measured())
+        contents = _contents(audit, records=records and has_records(audit))  # errors come before anything is written
+        _publish(contents, target)
+    return target / PAGE
+
+
+def _publish(contents: Mapping[str, _File], target: Path) -> None:
+    """Replace the report in the folder by these files."""
     files.make_folder("report", target / FIGURES)
     if remaining := [*files.sweep(target), *files.sweep(target / FIGURES)]:  # of killed processes
         raise PermissionError(
@@ -164,7 +174,8 @@ def write(
             else:
                 written[name] = drafts.enter_context(draft)
         if NUMBERS in written:
-            same = (target / NUMBERS).is_file() and (target / NUMBERS).read_bytes() == contents[NUMBERS].content
+            before = (target / NUMBERS).read_bytes() if (target / NUMBERS).is_file() else b""
+            same = DIGEST.sub(b"", before) == DIGEST.sub(b"", contents[NUMBERS].content)
             for name in OURS:  # delete those of another audit: a folder never mixes two audits
                 if name != NUMBERS and not (same and name in written):
                     files.remove("report", target / name)
@@ -172,7 +183,6 @@ def write(
                 draft.publish()
         if errors:
             raise _incomplete(errors, [name for name in contents if name not in written], target)
-    return target / PAGE
 
 
 def _contents(audit: Audit, *, records: bool) -> dict[str, _File]:
@@ -184,15 +194,17 @@ def _contents(audit: Audit, *, records: bool) -> dict[str, _File]:
     from lostwax.reports.html import render
 
     drawings = drawn(audit)
-    contents = {NUMBERS: _File(as_json(audit).encode(), private=False)}
+    tensors = _record_tensors(audit) if records else b""
+    digest = hashlib.sha256(tensors).hexdigest() if records else ""
+    contents = {NUMBERS: _File(as_json(audit, records_sha256=digest).encode(), private=False)}
     if records:
-        contents[RECORDS] = _File(_record_tensors(audit), private=True)
+        contents[RECORDS] = _File(tensors, private=True)
     contents |= {f"{FIGURES}/{name}.png": _File(as_png(chart), private=False) for name, chart in drawings.items()}
     if records and are_pictures(audit):
         shown = [pair.position for row in rows(audit) for pair in row.pairs[:3]]
         contents[f"{FIGURES}/rebuilt.png"] = _File(rebuilt_picture(audit, shown), private=True)
-    contents[TABLE] = _File(as_csv(audit, records=records), private=records)
-    contents[PAGE] = _File(files.escaped(render(audit, drawings, records=records)), private=records)
+    contents[TABLE] = _File(files.as_utf8(as_csv(audit, records=records)), private=records)
+    contents[PAGE] = _File(files.as_utf8(files.escaped(render(audit, drawings, records=records))), private=records)
     return contents
 
 
@@ -210,7 +222,7 @@ def _incomplete(errors: list[OSError], missing: list[str], target: Path) -> OSEr
 
 def read(folder: str | Path) -> Audit:
     """The audit of a report, with its records if the report has them."""
-    from lostwax.audits import Audit
+    from lostwax.audits.saved import from_plain, read_plain
 
     source = Path(folder)
     if not (source / NUMBERS).is_file():
@@ -218,8 +230,20 @@ def read(folder: str | Path) -> Audit:
             f"reports.read: no report in {source}: {source / NUMBERS} does not exist. `lostwax audit` and lw.report "
             "write one."
         )
-    audit = Audit.from_json(source / NUMBERS)
-    return _with_records(audit, source / RECORDS) if (source / RECORDS).exists() else audit
+    plain = read_plain(source / NUMBERS)
+    audit = from_plain(plain, f"reports.read: {source / NUMBERS}")
+    if not (source / RECORDS).exists():
+        return audit
+    audit = _with_records(audit, source / RECORDS)
+    with (source / RECORDS).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if plain.get("records_sha256", digest) != digest:  # reports up to 0.3.0 have none
+        raise ValueError(
+            f"reports.read: {source / RECORDS} is not the file that {NUMBERS} beside it was written with: it was "
+            "edited or damaged, or is of another report. Run the audit again, or delete the file to read the report "
+            "without records."
+        )
+    return audit
 
 
 def was_without_records(folder: Path) -> bool:
@@ -230,6 +254,9 @@ def was_without_records(folder: Path) -> bool:
 def check_folder(folder: str | Path) -> None:
     """Raise if a report cannot be written there without replacing files of the user."""
     target = files.named("report", folder)
+    if target.is_symlink():
+        why = "is a symbolic link, which lostwax does not follow"
+        raise FileExistsError(f"report: folder={target} {why}. Use the path of its target.")
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(f"report: folder={target} is a file. Name a new folder.")
     nearest = next(path for path in (target, *target.absolute().parents) if path.exists())

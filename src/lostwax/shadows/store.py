@@ -7,7 +7,7 @@ import random
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -25,6 +25,7 @@ from lostwax.provenance import versions
 from lostwax.seeds import generator
 from lostwax.shadows.game import Engine, Game, together
 from lostwax.shadows.identity import identity, key
+from lostwax.shadows.location import Location
 from lostwax.trainers.stacked import shaped, shapes_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store as ZarrStore
 
 
-PARTIAL = ".partial"  # suffix of a file that zarr has not finished writing
 FORMAT = "lostwax shadow store"  # attributes of the root group
 VERSION = 2  # raised when the layout changes, or when one description comes to mean other models
 MARKER = "zarr.json"
@@ -41,100 +41,6 @@ MAX_MODELS = 2**40
 NO_ROW = -1
 HASH_COLUMNS = 2  # for the weights, and for the rows
 _DTYPES = {torch.float16: "float16", torch.float32: "float32", torch.float64: "float64"}
-
-
-class Location(NamedTuple):
-    """A folder or fsspec URL. Files appear there atomically: by a rename in a folder, by one upload in a bucket."""
-
-    name: str  # as the user wrote it
-    files: Any  # fsspec's file system (untyped)
-    root: str
-    arrays: ZarrStore
-
-    @classmethod
-    def at(cls, where: str | Path) -> Location:
-        """Open a folder or URL without creating anything."""
-        from fsspec import url_to_fs
-        from fsspec.implementations.local import LocalFileSystem
-        from zarr.storage import FsspecStore, LocalStore
-
-        name = str(where)
-        try:
-            files, root = url_to_fs(name, use_listings_cache=False)
-            local = isinstance(files, LocalFileSystem)
-            arrays = LocalStore(root) if local else FsspecStore.from_url(name)
-        except (ImportError, ValueError) as error:
-            raise ValueError(f"Store: {name} is neither a folder nor a URL that fsspec can open ({error}).") from error
-        return cls(name, files, root.rstrip("/"), arrays)
-
-    def path(self, *parts: str) -> str:
-        """The full path of a file."""
-        return "/".join((self.root, *parts))
-
-    def holds(self, *parts: str) -> bool:
-        """Whether a complete file exists now."""
-        return bool(self.files.exists(self.path(*parts)))
-
-    def names(self, *parts: str) -> set[str]:
-        """The names in a folder, without unfinished files; empty if the folder does not exist."""
-        path = self.path(*parts)
-        self.files.invalidate_cache()
-        try:
-            if self.files.isfile(path):
-                raise ValueError(f"Store: {path} is a file. Name a folder or a URL.")
-            entries = self.files.ls(path, detail=False)
-        except FileNotFoundError:
-            return set()
-        except PermissionError as error:
-            raise _unreadable(path) from error
-        names = {str(path).rstrip("/").rpartition("/")[2] for path in entries}
-        return {name for name in names if not name.endswith(PARTIAL)}
-
-    def sweep(self, *parts: str) -> None:
-        """Delete partial files of killed writers, if the complete file exists; a live writer finds the same bytes."""
-        folder = Path(self.path(*parts))
-        if self.files.protocol[0] != "file" or not folder.is_dir():
-            return
-        complete = {path.stem for path in folder.iterdir() if path.suffix != PARTIAL}
-        for path in folder.glob(f"*{PARTIAL}"):
-            if path.name.split(".")[0] in complete:
-                with suppress(OSError):  # owned by someone else, or a read-only folder
-                    path.unlink()
-
-    @contextmanager
-    def reading(self, path: str, cure: str) -> Iterator[None]:
-        """Turn any error about damaged bytes into one ValueError that names the file and what to delete (`cure`)."""
-        try:
-            file = Path(self.path(path))
-            if self.files.protocol[0] == "file" and file.exists() and not file.is_file():
-                raise ValueError("not a regular file")  # a read of a pipe would block forever
-            yield
-        except PermissionError as error:
-            raise _unreadable(self.path(path)) from error
-        except (ConnectionError, TimeoutError, MemoryError):  # the file may be intact
-            raise
-        except Exception as error:  # zarr and its codecs raise many types
-            raise ValueError(
-                f"Store: {self.path(path)} is damaged ({error}). Nothing was changed. Restore it from a copy, or "
-                f"delete {self.path(cure)} and run again: missing models are trained again."
-            ) from error
-
-    @contextmanager
-    def writing(self, *parts: str) -> Iterator[None]:
-        """Turn an OSError into one that names the file and the cure, unless another writer has written that file."""
-        try:
-            yield
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) and self.holds(*parts):
-                return
-            raise OSError(
-                f"Store: cannot write to {self.name}: {self.path(*parts)} ({error.strerror or error}). Files written "
-                "before are kept. Free some space, get write permission, or use another store."
-            ) from error
-
-
-def _unreadable(path: str) -> PermissionError:
-    return PermissionError(f"Store: no permission to read {path}. Get read permission, or use another store.")
 
 
 # Each game has two zarr arrays: weights (models, p), and the secrets' rows in the prior (models, k).
@@ -232,6 +138,7 @@ class StoredGame:
 
         if not self.location.holds(MARKER):
             with self.location.writing(MARKER), suppress(zarr.errors.ContainsGroupError):
+                self.location.make_folder()
                 zarr.create_group(self.location.arrays, attributes={"format": FORMAT, "version": VERSION})
         missing = sorted(set(range(self.chunks(models))) - self.present())
         crowded = False
@@ -279,7 +186,7 @@ class StoredGame:
         layout = Layout.of(release, cohort.secrets)
         if layout != arrays.layout:
             raise ValueError(
-                f"Store: {self.location.path(self.folder)} holds models of {arrays.layout}, but the trainer released "
+                f"Store: {self.location.shown(self.folder)} holds models of {arrays.layout}, but the trainer released "
                 f"{layout}. All models of a game must have the same shapes."
             )
         number = int(cohort.index[0]) // self.chunk
@@ -317,6 +224,7 @@ class StoredGame:
         if self._layout() is None:
             attributes = {"words": self.description, "layout": layout._asdict(), "made_with": versions()}
             with self.location.writing(self.folder, "zarr.json"), suppress(zarr.errors.ContainsGroupError):
+                self.location.make_folder(self.folder)
                 zarr.create_group(
                     self.location.arrays, path=self.folder, attributes={**attributes, "checksum": key(attributes)}
                 )
@@ -348,7 +256,7 @@ class StoredGame:
 
         layout = self._layout()
         if layout is None:
-            raise ValueError(f"Store: {self.location.path(self.folder)} holds no models yet. Fill it first.")
+            raise ValueError(f"Store: {self.location.shown(self.folder)} holds no models yet. Fill it first.")
         arrays = []
         for name in ("weights", "rows"):
             path = f"{self.folder}/{name}"

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lostwax import records
+from lostwax.records import datasets
 
 LABELS = np.array([0, 3, 1, 2, 2, 300], dtype=np.uint16)
 SPLIT = np.array([0, 1, 0, 0, 1, 0], dtype=np.uint8)
@@ -106,4 +107,25 @@ def test_an_array_that_declares_more_than_the_file_holds(shape, tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("images.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
     with pytest.raises(ValueError, match=r"images.npy declares uint8 of shape .*, more than its 128 bytes"):
+        records.npz(tmp_path / "a.npz")
+
+
+def test_a_small_file_does_not_fill_the_memory(tmp_path, monkeypatch):
+    """Sizes are compared before anything is unpacked; the same images without compression are fine."""
+    monkeypatch.setattr(datasets, "ANY_RATIO", 100_000)
+    arrays = {"images": np.zeros((2_000, 10, 10), np.uint8), "labels": np.arange(2_000) % 2}
+    np.savez_compressed(tmp_path / "a.npz", **arrays)
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "load", None)
+        with pytest.raises(ValueError, match=r"unpack to .*, over 100 times as many"):
+            records.npz(tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", **arrays)
+    assert len(records.npz(tmp_path / "a.npz")) == 2_000
+
+
+def test_a_small_strip_does_not_fill_the_memory(tmp_path, monkeypatch, strips):
+    monkeypatch.setattr(datasets, "ANY_RATIO", 100_000)
+    images = np.zeros((400, 10, 30, 3), np.uint8)
+    np.savez(tmp_path / "a.npz", **strips(images, 200), labels=np.arange(400) % 2)
+    with pytest.raises(ValueError, match=r"unpack to .*, over 100 times as many"):
         records.npz(tmp_path / "a.npz")

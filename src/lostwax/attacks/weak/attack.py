@@ -15,7 +15,7 @@ from lostwax.attacks.weak import training
 from lostwax.attacks.weak.objectives import Augmented, LogError, Objective
 from lostwax.attacks.weak.readers import Reader, SetReader
 from lostwax.attacks.weak.training import HEADS_AT_A_TIME, HeadScale, ReadAndDecode, TrainingData, dealt_classes
-from lostwax.fields import above, at_least, check_fields, expect
+from lostwax.fields import above, at_least, check_fields, expect, redacted
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release, Threat
 from lostwax.games.facts import stated
 from lostwax.games.protocols import accepted
@@ -72,7 +72,7 @@ class TrainedOnHeads(NamedTuple):
             f"reads.{name}": value.bfloat16() if half and value.ndim > 1 else value  # except normalisation
             for name, value in self.reads.state_dict().items()
         }
-        words = {"attack": repr(self.attack), **self.attack._architecture(self.net, self.access)}
+        words = {"attack": redacted(repr(self.attack)), **self.attack._architecture(self.net, self.access)}
         words |= {"guesses": self.classes, "alike": self.scale.alike}
         calibration = Calibration(self.scale.standardise, self.span, self.error_line, self.validation_error)
         return SavedFolder.of(words, tensors, calibration, scale="scale").write(folder)
