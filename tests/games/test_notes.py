@@ -22,7 +22,7 @@ def test_notes_of_totals_and_ranges():
     assert total.cure == "The mean reveals the row, whatever the model after it. Fit it on public data."
     assert (
         str(total_of_all_rows("theta_", "reveals it", of_model=True))
-        == "theta_ reveals it. Release only its predictions."
+        == "theta_ reveals it. Release a model without such a total."
     )
     several = extreme_values("a and b", "reveal every value", plural=True)
     assert str(several) == "a and b reveal every value."

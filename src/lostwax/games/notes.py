@@ -60,7 +60,7 @@ def total_of_all_rows(subject: str, reveals: str = BY_ITSELF, *, of_model: bool 
 
     The total is that of a step before the model, or `of_model`.
     """
-    step, model = ", whatever the model after it. Fit it on public data.", ". Release only its predictions."
+    step, model = ", whatever the model after it. Fit it on public data.", ". Release a model without such a total."
     text = f"{subject} {reveals}{model if of_model else step}"
     return Note(text, Topic.TOTAL, subject, cure=text[:1].upper() + text[1:])
 

@@ -485,6 +485,12 @@ def test_cells_that_are_not_seen_as_rows_are_not_taken_for_statistics(value):
     assert any("not understood" in reason for reason in release.attached)
 
 
+def test_a_text_whose_rows_are_all_read_is_understood():
+    release = released(constant(HOMES.to_csv()), (HOMES, RENT))
+    assert any("holds 150 of 150 rows" in note for note in map(str, release.notes))
+    assert not release.attached
+
+
 def test_rows_in_a_compressed_text_are_found():
     packed = base64.b64encode(zlib.compress(json.dumps(HOMES.to_numpy().tolist()).encode())).decode()
     notes = released(constant(packed), (HOMES, RENT)).notes

@@ -114,6 +114,7 @@ def released(
             _publish_held(reader, kind, held, table)
         for one in attached(estimator):
             most = max((len(held.rows) for held in tables if f"{held.path}.".startswith(f"{one.path}.")), default=0)
+            most = max(most, _stored_in(one.path.rpartition(".")[2], reader))
             if most < len(table):
                 opaque += _read_attached(kind, one, table, classes, reader, has_rows=most > 0)
     else:
@@ -151,6 +152,12 @@ def used_columns(estimator: Any, width: int) -> list[int]:
         (step, estimator._transformer_to_input_indices.get(name, [])) for name, step, _ in estimator.transformers_
     )
     return sorted({int(index) for step, indices in branches if not is_dropped(step) for index in indices})
+
+
+def _stored_in(attribute: str, reader: PipelineReader) -> int:
+    """How many rows a part was found to hold in an attribute."""
+    stored = [rows for part in reader.parts for rows in part.fitted.stored]
+    return max((len(rows.x) for rows in stored if rows.source.partition("'s ")[2] == attribute), default=0)
 
 
 def _publish_held(reader: PipelineReader, name: str, held: HeldTable, table: Records) -> None:
