@@ -341,10 +341,10 @@ class Factored(NamedTuple):
     def weakest_directions(self, count: int) -> Tensor:
         """(w, r) about the right singular vectors of the smallest values, by a few rounds of inverse iteration."""
         drawn = generator(0, "weakest").standard_normal((len(self.inverse), min(count, len(self.inverse))))
-        found = torch.from_numpy(drawn).to(self.inverse)
+        directions = torch.from_numpy(drawn).to(self.inverse)
         for _ in range(INVERSE_ITERATIONS):
-            found = torch.linalg.qr(self.inverse @ (self.inverse.mT @ found)).Q  # by  (R^T R)^-1
-        return found.mT
+            directions = torch.linalg.qr(self.inverse @ (self.inverse.mT @ directions)).Q  # by  (R^T R)^-1
+        return directions.mT
 
     def step(self, residual: Tensor) -> Tensor:
         """(r,) the minimum of  |J s + residual|,  by the corrected seminormal equations (Bjorck 1987)."""

@@ -309,7 +309,7 @@ class ReleasedTable:
         by_cells = any(fitted.stored or fitted.present or fitted.model is not None for fitted in more)
         if by_cells or last.stored or last.present or not (sums or dense):
             return None
-        if any(each.weighted for each in sums) and not all(torch.equal(one.weight, last.weight) for one in more):
+        if any(each.weighted for each in sums) and not all(torch.equal(fitted.weight, last.weight) for fitted in more):
             return None
         extremes = tuple(each for fitted in facts for each in fitted.extremes)
         if not (sums or extremes) and any(part.fitted.extremes for part in self.parts):
@@ -367,11 +367,11 @@ def uncertain(equation: Stationary | Sums, table: Records, weight: Tensor) -> Te
 
     A residual is a difference of numbers that may be far larger: if a model fits its rows well, it is rounding error.
     """
-    found = weight.new_empty(len(table), len(equation.total()))
+    changes = weight.new_empty(len(table), len(equation.total()))
     for rows in blocks(table):
         some, w = table[rows], weight[rows]
-        found[rows] = _uncertain(equation, some, w, equation.factors(some, w)[0])
-    return found
+        changes[rows] = _uncertain(equation, some, w, equation.factors(some, w)[0])
+    return changes
 
 
 def _uncertain(equation: Stationary | Sums, table: Records, weight: Tensor, r: Tensor) -> Tensor:
@@ -423,8 +423,8 @@ def gram(rows: Tensor) -> Tensor:
     if len(rows) <= SYMMETRIC:
         return rows @ rows.mT
     half = len(rows) // 2
-    found = rows.new_empty(len(rows), len(rows))
-    found[:half, :half], found[half:, half:] = gram(rows[:half]), gram(rows[half:])
-    found[:half, half:] = rows[:half] @ rows[half:].mT
-    found[half:, :half] = found[:half, half:].mT
-    return found
+    products = rows.new_empty(len(rows), len(rows))
+    products[:half, :half], products[half:, half:] = gram(rows[:half]), gram(rows[half:])
+    products[:half, half:] = rows[:half] @ rows[half:].mT
+    products[half:, :half] = products[:half, half:].mT
+    return products

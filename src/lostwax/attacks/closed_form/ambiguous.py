@@ -70,15 +70,15 @@ def _bisect(model: Stationary, u: Tensor, v: Tensor, y: Tensor, s: Tensor) -> Te
     grid = torch.cat([grid, closest], 1).sort(1).values
     signs = excess(grid).nan_to_num(nan=0.0).sign()
     crossing = (signs[:, :-1] * signs[:, 1:] < 0).double()  # (g, points - 1)
-    found, at = crossing.topk(ROOTS, dim=1)
+    crossed, at = crossing.topk(ROOTS, dim=1)
     low, high = grid.gather(1, at), grid.gather(1, at + 1)
     below = excess(low).sign()
     for _ in range(100):
         middle = (low + high) / 2
         left = excess(middle).sign() == below
         low, high = torch.where(left, middle, low), torch.where(left, high, middle)
-    roots = torch.where(found > 0, (low + high) / 2, torch.nan)
-    roots[:, 0] = torch.where(found[:, 0] > 0, roots[:, 0], closest[:, 0])
+    roots = torch.where(crossed > 0, (low + high) / 2, torch.nan)
+    roots[:, 0] = torch.where(crossed[:, 0] > 0, roots[:, 0], closest[:, 0])
     return roots
 
 

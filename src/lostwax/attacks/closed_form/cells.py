@@ -26,24 +26,24 @@ def revealed(part: Part, games: Tensor, *, label_given: bool) -> list[Revealed]:
 
     `part.back` takes NaN for a cell that is not known, and infinity for one that is known to be missing.
     """
-    fitted, found = part.fitted, []
+    fitted, answers = part.fitted, []
     table, weight = fitted.table, fitted.weight
     ones = weight.new_ones(len(games))
     for stored in fitted.stored:
         x, y = held(stored, table, games)
         x = torch.where(x.isnan() & ~x.isnan().all(1, keepdim=True), torch.inf, x)  # missing in a row that is held
         rows_held = ~x.isnan().all(1)
-        found.append(Revealed((part.back(x),), part.labels(y), ones, rows_held, rows_held))
+        answers.append(Revealed((part.back(x),), part.labels(y), ones, rows_held, rows_held))
     for sums in fitted.sums:
         share = collected(sums, table, weight, games)  # (g, groups, d + 1)
         x, size = solve(share, torch.zeros_like(ones))
         x = torch.where(((weight[games] > 0) | (not sums.weighted))[:, None], x, torch.nan)
         label = part.labels(share[..., -1].argmax(-1)) if sums.by_label else None  # the class with one row missing
-        found.append(Revealed((part.back(x),), label, size, size > 0, size > 0))
+        answers.append(Revealed((part.back(x),), label, size, size > 0, size > 0))
     for present in fitted.present:
-        found.append(Revealed((part.back(_present(present, table, games)),), None, ones))
+        answers.append(Revealed((part.back(_present(present, table, games)),), None, ones))
     for extremes in fitted.extremes:
-        found.append(Revealed((part.back(_extreme(extremes, table, games)),), None, ones))
+        answers.append(Revealed((part.back(_extreme(extremes, table, games)),), None, ones))
     if fitted.model is not None:
         rows = found_by(fitted.model, table, weight, games, table.y[games][:, None] if label_given else None)
         # NaN rows are lost; a row without weight left no trace in the model
@@ -51,8 +51,8 @@ def revealed(part: Part, games: Tensor, *, label_given: bool) -> list[Revealed]:
         y = part.labels(rows.guess().records.y[:, 0])
         known = ~rows.lost()  # also of a row whose features have no weight
         certain = certain_labels(fitted.model, table, weight, rows.size)
-        found.append(Revealed(tuple(part.back(one) for one in x.unbind(1)), y, rows.size, known, certain))
-    return found
+        answers.append(Revealed(tuple(part.back(one) for one in x.unbind(1)), y, rows.size, known, certain))
+    return answers
 
 
 def _extreme(extremes: Extremes, table: Records, games: Tensor) -> Tensor:
@@ -129,8 +129,8 @@ def solved_by_parts(
     x = torch.stack([cells.filled(blind) for cells in candidates], 1)  # (g, candidates, d)
     y = labels[:, None].expand(-1, count, *labels.shape[1:])
     guess = Guess(Records(x[:, :1], y[:, :1]), size[:, None], Records(x, y) if count > 1 else None)
-    told = Cells.joined([group.certain for group in groups])
-    return SolvedRows(guess, candidates[0], told, known, certain)
+    certain_cells = Cells.joined([group.certain for group in groups])
+    return SolvedRows(guess, candidates[0], certain_cells, known, certain)
 
 
 def _merged(
@@ -144,18 +144,20 @@ def _merged(
         for part in parts
         if part.fitted.model is not None
     ]
-    by_facts = [one for part in facts for one in revealed(part, games, label_given=label_given)]
+    by_facts = [answer for part in facts for answer in revealed(part, games, label_given=label_given)]
     answers = [*by_facts, *by_trees]
-    answers += [one for part in models for one in revealed(part, games, label_given=label_given)]
+    answers += [answer for part in models for answer in revealed(part, games, label_given=label_given)]
     lost = Cells.lost(len(games), table.x.shape[1])
-    certain = [one.candidates[0] for one in (*(fact for fact in by_facts if len(fact.candidates) == 1), *by_trees)]
+    certain = [
+        answer.candidates[0] for answer in (*(fact for fact in by_facts if len(fact.candidates) == 1), *by_trees)
+    ]
     best, others = lost, list[Cells]()
     labels, size = known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
     labelled, labels_certain = (torch.zeros(labels.shape, dtype=torch.bool) for _ in range(2))
     for answer in answers:
         first, *alternatives = answer.candidates
         some = torch.from_numpy(first.kept.max(1) > Kept.LOST)  # (g,)
-        others = [*(one.or_else(first) for one in others), *(best.or_else(cells) for cells in alternatives)]
+        others = [*(other.or_else(first) for other in others), *(best.or_else(cells) for cells in alternatives)]
         best = best.or_else(first)
         if answer.labels is not None:
             each = (-1, *[1] * (labels.ndim - 1))

@@ -244,10 +244,10 @@ class Newton:
         unknowns = parts.coordinates.of_records(z)  # (n, r)
         # float64 is only worth its time where Jacobians are exact enough to reach rounding
         exact = parts.released_by.computed_in(torch.float64) if self.response is None else parts.released_by
-        annealing, y, found = None, parts.available.y, parts.quick.responses
-        if self.response is not None and found is not None and self.response.follows_all(_weights(knowledge)):
+        annealing, y, quick_responses = None, parts.available.y, parts.quick.responses
+        if self.response is not None and quick_responses is not None and self.response.follows_all(_weights(knowledge)):
             classes = torch.zeros(len(y), dtype=torch.long, device=y.device) if y.is_floating_point() else y
-            errors, priors = ErrorModel.of(found.errors), ClassPrior.each(unknowns, classes)
+            errors, priors = ErrorModel.of(quick_responses.errors), ClassPrior.each(unknowns, classes)
             annealing = Annealing(parts.quick, parts.quick, parts.coordinates, errors, priors)
         return Inverter(
             problem=Problem(exact, parts.quick, parts.coordinates),

@@ -129,7 +129,7 @@ class Inverting(ABC):
             Records(x, records.y.view(m, k, *like.y.shape[1:])),
             confidence=torch.stack([-inversion.variance.mean(1) for inversion in inversions]).to(device),
             certified=torch.tensor([[inversion.certified] * k for inversion in inversions], device=device),
-            undetermined=torch.stack([one.left_to_the_prior for one in inversions]).to(device).view(x.shape),
+            undetermined=torch.stack([each.left_to_the_prior for each in inversions]).to(device).view(x.shape),
         )
 
 

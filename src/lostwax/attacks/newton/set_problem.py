@@ -219,15 +219,15 @@ class SetProblem:
         cls, exact: TrainingMap, quick: TrainingMap, prior: Records, release: Release, span: RecordSpan | None
     ) -> SetProblem:
         """In the space, if it is seen: the training map has r inputs instead of d then."""
-        k, whole = exact.secrets, Coordinates.of(prior)
+        k, of_record = exact.secrets, Coordinates.of(prior)
         if span is None:
             released = exact.in_units(release.flat().double())
-            inside = NumberRange.of(prior, whole, k)
-            return cls(Problem(exact, quick, whole.times(k)), released, prior, inside, None)
+            inside = NumberRange.of(prior, of_record, k)
+            return cls(Problem(exact, quick, of_record.times(k)), released, prior, inside, None)
         reduced = Records(span.inputs(prior.x), prior.y)
         d, r = exact.numbers, len(span.rows)
-        labels = whole.directions[whole.directions[:, d:].any(1)][:, d:]  # of a label, if a number
-        numbers, mean = span.points, whole.origin[d:]
+        labels = of_record.directions[of_record.directions[:, d:].any(1)][:, d:]  # of a label, if a number
+        numbers, mean = span.points, of_record.origin[d:]
         record = _beside(numbers, mean, labels)
         inputs = torch.eye(r).to(numbers.origin)
         ours = _beside(numbers._replace(origin=span.constant * inputs[-1], directions=inputs[:-1]), mean, labels)

@@ -111,10 +111,10 @@ def _by_midpoints(cuts: Cuts, column: Column, low: Floats, high: Floats, single:
     each = np.arange(len(game)) - np.repeat(np.cumsum(count) - count, count) + first[game]
     wider = _explained(cuts.between, before[game], after[game], t[each], single)
 
-    low, high, present, made = low.copy(), high.copy(), np.zeros(games, dtype=bool), ~wider.by_known
-    np.maximum.at(low, game[made], wider.low[made])
-    np.minimum.at(high, game[made], wider.high[made])
-    present[game[made]] = True
+    low, high, present, by_secret = low.copy(), high.copy(), np.zeros(games, dtype=bool), ~wider.by_known
+    np.maximum.at(low, game[by_secret], wider.low[by_secret])
+    np.minimum.at(high, game[by_secret], wider.high[by_secret])
+    present[game[by_secret]] = True
 
     # No value lies in a gap between known neighbours whose threshold is made of them: bounds do not end in one.
     empty, empty_wider = np.full((2, len(u) + 1), np.nan), np.full((2, games), np.nan)  # open intervals
