@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -130,6 +131,69 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path):
     list(Store(tmp_path / "there").simulate(fragile, models=300, engine=Ray(workers=2)))
     assert mark.exists(), "no worker was killed"
     assert tree(tmp_path / "here") == tree(tmp_path / "there")
+
+
+@dataclass(frozen=True)
+class AlwaysDies(DiesOnce):
+    """A trainer whose process is killed whenever it trains model 64."""
+
+    def __call__(self, net, cohort, *, seed):
+        if CHUNK in cohort.index.tolist():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.trainer(net, cohort, seed=seed)
+
+
+def test_models_that_end_their_worker_do_not_keep_the_others_from_the_store(tmp_path, monkeypatch):
+    monkeypatch.setattr("lostwax.shadows.ray.RETRIES", 1)
+    fatal = game()._replace(trainer=AlwaysDies(game().trainer, ""))
+    with pytest.raises(
+        RuntimeError, match=r"Ray: models 64 to 127 failed after 1 retries.*already in a store are kept"
+    ):
+        list(Store(tmp_path).simulate(fatal, models=300, engine=Ray(workers=2)))
+    assert Store(tmp_path).open(fatal).present() == {0, 2, 3, 4}
+
+
+@dataclass(frozen=True)
+class SlowStart(DiesOnce):
+    """A trainer that takes seconds for models 0 to 63."""
+
+    def __call__(self, net, cohort, *, seed):
+        time.sleep(3 if 0 in cohort.index.tolist() else 0)
+        return self.trainer(net, cohort, seed=seed)
+
+
+def test_a_slow_chunk_does_not_delay_the_others():
+    slow = game()._replace(trainer=SlowStart(game().trainer, ""))
+    spans = [range(start, start + CHUNK) for start in range(0, 6 * CHUNK, CHUNK)]
+    firsts = [int(cohort.index[0]) for cohort, _ in Ray(workers=2).parts(slow, spans)]
+    assert sorted(firsts) == [span.start for span in spans]
+    assert firsts[-1] == 0
+
+
+def test_models_without_a_store_come_in_order_and_few_wait(monkeypatch):
+    monkeypatch.setattr("lostwax.shadows.ray.MAX_WAITING", 2)
+    net, trainer, threat, pool, seed = game()
+    chunks = Ray(workers=2)(SlowStart(trainer, ""), net, threat, pool, models=6 * CHUNK, seed=seed)
+    numbers = [number for cohort, _ in chunks for number in cohort.index.tolist()]
+    assert numbers == list(range(6 * CHUNK))
+
+
+@dataclass(frozen=True)
+class Alone(DiesOnce):
+    """A trainer that fails if another trains at the same time."""
+
+    def __call__(self, net, cohort, *, seed):
+        open(self.mark, "x").close()  # noqa: PTH123
+        time.sleep(0.3)
+        release = self.trainer(net, cohort, seed=seed)
+        os.remove(self.mark)  # noqa: PTH107
+        return release
+
+
+def test_one_worker_trains_one_chunk_at_a_time(tmp_path):
+    alone = game()._replace(trainer=Alone(game().trainer, str(tmp_path / "mark")))
+    spans = [range(start, start + CHUNK) for start in range(0, 4 * CHUNK, CHUNK)]
+    assert len(list(Ray(workers=1).parts(alone, spans))) == 4
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class Engine(Protocol):
         """Models 0 .. models - 1, in order, in chunks of the engine's choice."""
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
-        """The models of each span (whole tiles), in order; spans are requested lazily."""
+        """The models of each span (whole tiles), in any order; spans are requested lazily."""
 
 
 def together(parts: Sequence[tuple[Cohort, Release]]) -> tuple[Cohort, Release]:
