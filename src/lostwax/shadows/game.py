@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple, Protocol, final
 
@@ -38,6 +38,19 @@ class Game(NamedTuple):
     def tile(self) -> int:
         """How many models the trainer computes at a time; chunks of whole tiles give the same bytes."""
         return self.trainer.tile_size(self.net, self.deal(range(1)))
+
+
+@final
+@dataclass(frozen=True)
+class OtherBuild(Release):
+    """Models that a worker with other versions trained, for a store to note."""
+
+    made_with: Mapping[str, str] = field(kw_only=True)
+
+
+def other_build(release: Release) -> Mapping[str, str] | None:
+    """The versions of the worker that trained these models, if they differ from those of this process."""
+    return release.made_with if isinstance(release, OtherBuild) else None
 
 
 class Engine(Protocol):

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Cohort, Hints, Records, Release, Threat, Trainer
-from lostwax.shadows.game import Game, Local
+from lostwax.provenance import build, build_of, differences
+from lostwax.shadows.game import Game, Local, OtherBuild
 
 RETRIES = 10  # of lost chunks, one after another, while none finishes
 MAX_WAITING = 32  # chunks that are held until an earlier one finishes
@@ -28,11 +29,13 @@ class Ray:
 
     Without `address`, uses the connected cluster or RAY_ADDRESS, else starts one here with `workers` (default: one per
     GPU, or per core), which no other machine can reach. At most `workers` chunks are trained at once. Chunks of a lost
-    worker are trained again. Workers need lostwax installed.
+    worker are trained again. Workers need the same lostwax, torch and numpy; with `allow_mixed`, models of others are
+    taken, and a store notes it.
     """
 
     address: str | None = None
     workers: int | None = None
+    allow_mixed: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, workers=at_least(1))
@@ -98,7 +101,7 @@ class Ray:
             (promise,), _ = ray.wait(list(running))
             attempt = running.pop(promise)
             try:
-                params = ray.get(promise)
+                trained = ray.get(promise)
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None  # the original exception
             except ray.exceptions.RayError as error:  # its worker or machine was lost
@@ -112,10 +115,25 @@ class Ray:
                         "are already in a store are kept."
                     ) from error
                 continue
+            params, made_with = self._checked(trained)
             results, failures = results + 1, 0
             start()  # before the caller writes these models
             cohort = game.deal(attempt.span)
-            yield cohort, Release({name: value.to(cohort.index.device) for name, value in params.items()})
+            on_device = {name: value.to(cohort.index.device) for name, value in params.items()}
+            yield cohort, Release(on_device) if made_with is None else OtherBuild(on_device, made_with=made_with)
+
+    def _checked(self, trained: Any) -> tuple[dict[str, Tensor], dict[str, str] | None]:
+        """The weights, and the worker's versions if they differ from those here; raises unless that is allowed."""
+        params, stated = trained if isinstance(trained, tuple) else (trained, {})  # workers up to 0.2.0 state nothing
+        made_with = build_of(stated)
+        if made_with == build():
+            return params, None
+        if not self.allow_mixed:
+            raise RuntimeError(
+                f"Ray: a worker would train other models than this process: {differences(made_with, 'the worker')}. "
+                "Install the same versions on all machines. To mix them all the same: Ray(allow_mixed=True)."
+            )
+        return params, made_with
 
     def _connect(self, ray: Any) -> None:
         if ray.is_initialized():
@@ -180,12 +198,12 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _train(game: Game, span: range) -> dict[str, Tensor]:
-    """On a worker: train these models and return their weights."""
+def _train(game: Game, span: range) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """On a worker: train these models and return their weights, and its versions."""
     if torch.cuda.is_available():  # Ray shows each worker only its own GPUs
         game = game._replace(threat=_OnGPU(game.threat))
     ((_, release),) = Local().parts(game, [span])
-    return {name: value.cpu() for name, value in release.params.items()}
+    return {name: value.cpu() for name, value in release.params.items()}, build()
 
 
 def _import_ray() -> Any:
