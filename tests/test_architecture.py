@@ -132,7 +132,14 @@ def test_no_two_classes_have_one_name():
     assert twice == {"Records"}  # lw.Records are data; lw.bounds.Records(k, of=n) is a goal, beside Record
 
 
-VALUES = {"Records", "Audit", "Guess", "Stationary", "ExitedError"}  # nouns: what a function is given is checked
+VALUES = {
+    "Records",
+    "Audit",
+    "Guess",
+    "Note",
+    "Stationary",
+    "ExitedError",
+}  # what a function gets is checked
 
 
 def test_nobody_is_asked_for_their_class():

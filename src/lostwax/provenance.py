@@ -6,7 +6,9 @@ import hashlib
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "scipy")
+BUILD = ("lostwax", "code", "torch", "numpy")  # what must be equal where models are trained together
+NOT_STATED = "not stated"
 
 
 def versions() -> dict[str, str]:
@@ -26,6 +30,27 @@ def versions() -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             packages[package] = metadata.version(package)
     return packages
+
+
+@cache
+def build() -> dict[str, str]:
+    """The versions that determine a shadow model, and a digest of the code of lostwax: an edited copy has it too."""
+    digest, folder = hashlib.sha256(), Path(__file__).parent
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(f"{file.relative_to(folder).as_posix()} {hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+    return build_of({**versions(), "code": digest.hexdigest()[:16]})
+
+
+def build_of(made_with: Mapping[str, str]) -> dict[str, str]:
+    """The part of these versions that is compared; the same torch for other devices (2.8.0+cpu) is no difference."""
+    return {name: made_with.get(name, NOT_STATED).partition("+")[0] for name in BUILD}
+
+
+def differences(made_with: Mapping[str, str], owner: str) -> str:
+    """How these versions differ from those of this process, in words."""
+    theirs, ours = build_of(made_with), build()
+    unlike = [f"{name}: {owner} has {theirs[name]}, this run has {ours[name]}" for name in BUILD]
+    return "; ".join(text for name, text in zip(BUILD, unlike, strict=True) if theirs[name] != ours[name])
 
 
 def machine() -> str:

@@ -186,6 +186,7 @@ def simulate(
     seed: int = 0,
     store: str | Path | None = None,
     engine: Engine | None = None,
+    allow_mixed: bool = False,
 ) -> Iterator[tuple[Cohort, Release]]:
     """Train shadow models with the victim's trainer; yields chunks of (training sets, weights).
 
@@ -201,6 +202,7 @@ def simulate(
         store: A folder or fsspec URL. Missing models are trained and written before this returns; after a crash, call
             it again. None: models are trained as they are iterated over, and not kept.
         engine: `lw.shadows.Local()`, the default, or `lw.shadows.Ray()`.
+        allow_mixed: Add to stored models of another version of lostwax, torch or numpy; the store notes it.
     """
     from lostwax.adapters.checkpoint import unwrapped
     from lostwax.audits import check_arguments
@@ -218,7 +220,7 @@ def simulate(
     engine, prior = engine or Local(), prior.detached()
     if store is None:
         return engine(trainer, net, threat, prior, models=models, seed=seed)
-    return Store(store).simulate(Game(net, trainer, threat, prior, seed), models=models, engine=engine)
+    return Store(store, allow_mixed).simulate(Game(net, trainer, threat, prior, seed), models=models, engine=engine)
 
 
 def report(

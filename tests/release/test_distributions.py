@@ -91,6 +91,13 @@ def test_the_source_distribution_builds_the_same_wheel(built, tmp_path):
     assert contents(wheel) == contents(built.wheel)
 
 
+def test_the_tests_of_the_source_distribution_find_the_files_they_read(built, tmp_path):
+    with tarfile.open(built.source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    asked = ("--collect-only", "-qq", "-n", "0", "-p", "no:cacheprovider", "tests/bounds", "tests/test_docs.py")
+    run(sys.executable, "-m", "pytest", *asked, cwd=tmp_path / f"lostwax-{lostwax.__version__}")
+
+
 def test_the_wheel_alone_loads_what_needs_nothing_else(built, tmp_path, root):
     """None of its dependencies is there, and nothing of this checkout."""
     python = empty_environment(tmp_path / "env")

@@ -1,10 +1,13 @@
 """The same models from a cluster, though workers are lost."""
 
 import os
+import shutil
 import signal
 import socket
 import sys
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +15,9 @@ import torch
 
 import lostwax as lw
 from lostwax.games import Trainer
+from lostwax.provenance import build
 from lostwax.shadows import Local, Ray, Store
+from lostwax.shadows.ray import _start
 from shadows.game import CHUNK, fill, game, tree
 
 ray = pytest.importorskip("ray")
@@ -130,6 +135,110 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path):
     list(Store(tmp_path / "there").simulate(fragile, models=300, engine=Ray(workers=2)))
     assert mark.exists(), "no worker was killed"
     assert tree(tmp_path / "here") == tree(tmp_path / "there")
+
+
+@dataclass(frozen=True)
+class AlwaysDies(DiesOnce):
+    """A trainer whose process is killed whenever it trains model 64."""
+
+    def __call__(self, net, cohort, *, seed):
+        if CHUNK in cohort.index.tolist():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.trainer(net, cohort, seed=seed)
+
+
+def test_models_that_end_their_worker_do_not_keep_the_others_from_the_store(tmp_path, monkeypatch):
+    monkeypatch.setattr("lostwax.shadows.ray.RETRIES", 1)
+    fatal = game()._replace(trainer=AlwaysDies(game().trainer, ""))
+    with pytest.raises(
+        RuntimeError, match=r"Ray: models 64 to 127 failed after 1 retries.*already in a store are kept"
+    ):
+        list(Store(tmp_path).simulate(fatal, models=300, engine=Ray(workers=2)))
+    assert Store(tmp_path).open(fatal).present() == {0, 2, 3, 4}
+
+
+@dataclass(frozen=True)
+class SlowStart(DiesOnce):
+    """A trainer that takes seconds for models 0 to 63."""
+
+    def __call__(self, net, cohort, *, seed):
+        time.sleep(3 if 0 in cohort.index.tolist() else 0)
+        return self.trainer(net, cohort, seed=seed)
+
+
+def test_a_slow_chunk_does_not_delay_the_others():
+    slow = game()._replace(trainer=SlowStart(game().trainer, ""))
+    spans = [range(start, start + CHUNK) for start in range(0, 6 * CHUNK, CHUNK)]
+    firsts = [int(cohort.index[0]) for cohort, _ in Ray(workers=2).parts(slow, spans)]
+    assert sorted(firsts) == [span.start for span in spans]
+    assert firsts[-1] == 0
+
+
+def test_models_without_a_store_come_in_order_and_few_wait(monkeypatch):
+    monkeypatch.setattr("lostwax.shadows.ray.MAX_WAITING", 2)
+    net, trainer, threat, pool, seed = game()
+    chunks = Ray(workers=2)(SlowStart(trainer, ""), net, threat, pool, models=6 * CHUNK, seed=seed)
+    numbers = [number for cohort, _ in chunks for number in cohort.index.tolist()]
+    assert numbers == list(range(6 * CHUNK))
+
+
+@dataclass(frozen=True)
+class Alone(DiesOnce):
+    """A trainer that fails if another trains at the same time."""
+
+    def __call__(self, net, cohort, *, seed):
+        open(self.mark, "x").close()  # noqa: PTH123
+        time.sleep(0.3)
+        release = self.trainer(net, cohort, seed=seed)
+        os.remove(self.mark)  # noqa: PTH107
+        return release
+
+
+def test_one_worker_trains_one_chunk_at_a_time(tmp_path):
+    alone = game()._replace(trainer=Alone(game().trainer, str(tmp_path / "mark")))
+    spans = [range(start, start + CHUNK) for start in range(0, 4 * CHUNK, CHUNK)]
+    assert len(list(Ray(workers=1).parts(alone, spans))) == 4
+
+
+@pytest.fixture
+def other_build(tmp_path):
+    """A cluster whose workers import an edited copy of lostwax, which trains other models."""
+    shutil.copytree(Path(lw.__file__).parent, tmp_path / "copy" / "lostwax", ignore=shutil.ignore_patterns("*.pyc"))
+    edited = tmp_path / "copy" / "lostwax" / "inits.py"
+    source = edited.read_text()
+    edited.write_text(source.replace("/ math.sqrt(_fans(shape)[0])", "/ math.sqrt(_fans(shape)[0] + 1)"))
+    assert edited.read_text() != source
+    ray.shutdown()
+    _start(ray, num_cpus=2, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": str(edited.parents[1])}})
+    yield
+    ray.shutdown()
+    Ray(workers=2)._connect(ray)
+
+
+def test_workers_with_other_code_are_refused_or_noted_in_the_store(tmp_path, other_build, capsys):
+    fill(tmp_path / "here", 128)
+    here = tree(tmp_path / "here")
+    with pytest.raises(
+        RuntimeError, match=r"code: the worker has [0-9a-f]{16}, this run has .*Ray\(allow_mixed=True\)"
+    ):
+        fill(tmp_path / "there", 128, Ray(workers=2))
+    assert not list((tmp_path / "there").glob("*/weights/*.0"))
+    fill(tmp_path / "there", 128, Ray(workers=2, allow_mixed=True))
+    there = tree(tmp_path / "there")
+    assert {name for name in here if there[name] != here[name]} == {
+        name for name in here if name.endswith(("0.0", "1.0"))
+    }
+    ours, theirs = Store(tmp_path / "there").open(game()).builds()
+    assert ours == build()
+    assert theirs == {**build(), "code": theirs["code"]} != ours
+    capsys.readouterr()
+    fill(tmp_path / "there", 128)
+    assert f"other versions: code: store has {theirs['code']}, this run has {ours['code']}." in capsys.readouterr().err
+
+
+def test_workers_that_do_not_state_their_versions_are_refused():
+    with pytest.raises(RuntimeError, match=r"lostwax: the worker has not stated, this run has"):
+        Ray()._checked({"weight": torch.zeros(1)})  # as up to 0.2.0
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What is stored is what was trained: once, by whoever, in whatever order."""
 
+import json
 import os
 import traceback
 from contextlib import contextmanager
@@ -14,9 +15,11 @@ from torch import nn
 import lostwax as lw
 from lostwax.games import Cohort, Records, Release
 from lostwax.inits import FromNet
+from lostwax.provenance import build_of, versions
 from lostwax.shadows import Local, Store
+from lostwax.shadows.identity import key
+from lostwax.shadows.layout import Layout
 from lostwax.shadows.location import Location
-from lostwax.shadows.store import Layout
 from shadows.game import CHUNK, KNOWN, PRIOR, fill, game, tree
 from shadows.warm import children
 
@@ -83,6 +86,48 @@ def test_a_miss_says_why_field_by_field(tmp_path, capsys):
     ]
     fill(tmp_path, 1, lr=0.3)
     assert capsys.readouterr().err.splitlines()[1:] == ["  trainer.lr: store has 0.1, this run has 0.3"]
+
+
+def older(folder, **made_with):
+    """Make a store one of an earlier version, which did not hold a digest of the code."""
+    (header,) = folder.glob("*/zarr.json")
+    content = json.loads(header.read_text())
+    attributes = content["attributes"]
+    attributes["made_with"] = {**versions(), **made_with}
+    attributes["checksum"] = key({name: value for name, value in attributes.items() if name != "checksum"})
+    header.write_text(json.dumps(content))
+
+
+def test_models_of_another_version_are_read_but_not_silently_added_to(tmp_path, capsys):
+    fill(tmp_path, 100)
+    older(tmp_path, lostwax="0.2.0")
+    before = tree(tmp_path)
+    capsys.readouterr()
+    assert len(flat(fill(tmp_path, 128))) == 128
+    assert "other versions: lostwax: store has 0.2.0, this run has" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"lostwax: store has 0\.2\.0, .*code: store has not stated.*new folder.*mix"):
+        fill(tmp_path, 200)
+    assert tree(tmp_path) == before
+    net, trainer, threat, pool, seed = game()
+    setup = {"trainer": trainer, "threat": threat, "prior": pool, "models": 200, "seed": seed, "store": tmp_path}
+    lw.simulate(net, **setup, allow_mixed=True)
+    assert [made_with["lostwax"] for made_with in Store(tmp_path).open(game()).builds()] == ["0.2.0", lw.__version__]
+    fill(tmp_path, 300)  # noted before, so nothing new is mixed
+    assert {name: content for name, content in tree(tmp_path).items() if name in before} == before
+
+
+def test_a_damaged_note_of_versions_is_named(tmp_path):
+    fill(tmp_path, 100)
+    older(tmp_path, torch="2.8.0")
+    list(Store(tmp_path, allow_mixed=True).simulate(game(), models=200, engine=Local()))
+    (note,) = tmp_path.glob("*/made_with.*/zarr.json")
+    note.write_text(note.read_text().replace(lw.__version__, "0.9.9"))
+    with pytest.raises(ValueError, match=r"made_with\.[0-9a-f]{16}/zarr\.json is damaged"):
+        fill(tmp_path, 300)
+
+
+def test_torch_for_another_device_is_no_other_version(tmp_path):
+    assert build_of({"torch": "2.8.0+cpu"}) == build_of({"torch": "2.8.0+cu130"})
 
 
 @pytest.mark.parametrize("chunk", [1, 16, 1000])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple, Protocol, final
 
@@ -40,6 +40,19 @@ class Game(NamedTuple):
         return self.trainer.tile_size(self.net, self.deal(range(1)))
 
 
+@final
+@dataclass(frozen=True)
+class OtherBuild(Release):
+    """Models that a worker with other versions trained, for a store to note."""
+
+    made_with: Mapping[str, str] = field(kw_only=True)
+
+
+def other_build(release: Release) -> Mapping[str, str] | None:
+    """The versions of the worker that trained these models, if they differ from those of this process."""
+    return release.made_with if isinstance(release, OtherBuild) else None
+
+
 class Engine(Protocol):
     """Where shadow models are trained. On one kind of device, all engines give the same bytes."""
 
@@ -49,7 +62,7 @@ class Engine(Protocol):
         """Models 0 .. models - 1, in order, in chunks of the engine's choice."""
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
-        """The models of each span (whole tiles), in order; spans are requested lazily."""
+        """The models of each span (whole tiles), in any order; spans are requested lazily."""
 
 
 def together(parts: Sequence[tuple[Cohort, Release]]) -> tuple[Cohort, Release]:

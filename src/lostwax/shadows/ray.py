@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Cohort, Hints, Records, Release, Threat, Trainer
-from lostwax.shadows.game import Game, Local
+from lostwax.provenance import build, build_of, differences
+from lostwax.shadows.game import Game, Local, OtherBuild
 
-RETRIES = 5  # per chunk, if its worker is lost
+RETRIES = 10  # of lost chunks, one after another, while none finishes
+MAX_WAITING = 32  # chunks that are held until an earlier one finishes
 LOOPBACK = "127.0.0.1"
 
 
@@ -26,12 +28,14 @@ class Ray:
     """Train chunks in parallel, on the cluster at `address` or on all cores of this machine.
 
     Without `address`, uses the connected cluster or RAY_ADDRESS, else starts one here with `workers` (default: one per
-    GPU, or per core), which no other machine can reach. Chunks of a lost worker are trained again. Workers need
-    lostwax installed.
+    GPU, or per core), which no other machine can reach. At most `workers` chunks are trained at once. Chunks of a lost
+    worker are trained again. Workers need the same lostwax, torch and numpy; with `allow_mixed`, models of others are
+    taken, and a store notes it.
     """
 
     address: str | None = None
     workers: int | None = None
+    allow_mixed: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, workers=at_least(1))
@@ -45,24 +49,91 @@ class Ray:
             raise ValueError(f"Ray: expected models >= 1, got {models}.")
         game = Game(net, trainer, threat, pool, seed)
         tile = game.tile()
-        return self.parts(game, (range(models)[start : start + tile] for start in range(0, models, tile)))
+        return self._in_order(game, (range(models)[start : start + tile] for start in range(0, models, tile)))
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
-        """The spans in order, two in flight per worker so that a slow one does not block the others."""
+        """The spans as they finish, so that a slow or lost worker does not delay the others."""
+        return self._finished(game, spans, lambda: True)
+
+    def _in_order(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
+        """The spans in order; only a few wait for an earlier one, which bounds memory."""
+        waiting: dict[int, tuple[Cohort, Release]] = {}
+        due = 0
+        for cohort, release in self._finished(game, spans, lambda: len(waiting) < MAX_WAITING):
+            waiting[int(cohort.index[0])] = cohort, release
+            while due in waiting:
+                chunk = waiting.pop(due)
+                due += len(chunk[0])
+                yield chunk
+
+    def _finished(
+        self, game: Game, spans: Iterable[range], has_room: Callable[[], bool]
+    ) -> Iterator[tuple[Cohort, Release]]:
+        """The spans as they finish. New spans are requested while `has_room`; lost ones are trained again after them.
+
+        A lost chunk counts as a failure only if no other finished while it was trained: losing workers again and again
+        delays, but a chunk that always ends its worker is reported once the others are done.
+        """
         ray = _import_ray()
         self._connect(ray)
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0))
-        workers = self.workers or gpus or max(int(resources.get("CPU", 1)), 1)
-        task = ray.remote(_train).options(num_cpus=1, num_gpus=1 if gpus else 0, max_retries=RETRIES)
-        game_in_cluster = ray.put(game)
-        asked: deque[tuple[range, Any]] = deque()
-        for span in spans:
-            asked.append((span, task.remote(game_in_cluster, span)))
-            if len(asked) == 2 * workers:
-                yield _result(ray, game, *asked.popleft())
-        while asked:
-            yield _result(ray, game, *asked.popleft())
+        slots = gpus or max(int(resources.get("CPU", 1)), 1)
+        tasks = self.workers or 2 * slots  # Ray runs one per slot; the others wait, so that no slot is idle
+        train = ray.remote(_train).options(num_cpus=1, num_gpus=1 if gpus else 0, max_retries=0)
+        game_in_cluster, new_spans, lost_spans = ray.put(game), iter(spans), deque[range]()
+        running: dict[Any, _Attempt] = {}
+        results = failures = 0
+
+        def start() -> None:
+            while len(running) < tasks:
+                span = next(new_spans, None) if has_room() else None
+                if span is None and lost_spans:
+                    span = lost_spans.popleft()
+                if span is None:
+                    return
+                running[train.remote(game_in_cluster, span)] = _Attempt(span, results, failures)
+
+        while True:
+            start()
+            if not running:
+                return
+            (promise,), _ = ray.wait(list(running))
+            attempt = running.pop(promise)
+            try:
+                trained = ray.get(promise)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None  # the original exception
+            except ray.exceptions.RayError as error:  # its worker or machine was lost
+                lost_spans.append(attempt.span)
+                if attempt.results == results:
+                    failures = max(failures, attempt.failures + 1)  # a lost machine loses several at once
+                if failures > RETRIES:
+                    raise RuntimeError(
+                        f"Ray: models {attempt.span.start} to {attempt.span.stop - 1} failed after {RETRIES} retries "
+                        f"({error}). If workers run out of memory, use fewer workers or a smaller tile. Models that "
+                        "are already in a store are kept."
+                    ) from error
+                continue
+            params, made_with = self._checked(trained)
+            results, failures = results + 1, 0
+            start()  # before the caller writes these models
+            cohort = game.deal(attempt.span)
+            on_device = {name: value.to(cohort.index.device) for name, value in params.items()}
+            yield cohort, Release(on_device) if made_with is None else OtherBuild(on_device, made_with=made_with)
+
+    def _checked(self, trained: Any) -> tuple[dict[str, Tensor], dict[str, str] | None]:
+        """The weights, and the worker's versions if they differ from those here; raises unless that is allowed."""
+        params, stated = trained if isinstance(trained, tuple) else (trained, {})  # workers up to 0.2.0 state nothing
+        made_with = build_of(stated)
+        if made_with == build():
+            return params, None
+        if not self.allow_mixed:
+            raise RuntimeError(
+                f"Ray: a worker would train other models than this process: {differences(made_with, 'the worker')}. "
+                "Install the same versions on all machines. To mix them all the same: Ray(allow_mixed=True)."
+            )
+        return params, made_with
 
     def _connect(self, ray: Any) -> None:
         if ray.is_initialized():
@@ -99,6 +170,14 @@ def _start(ray: Any, **settings: Any) -> None:
         raise RuntimeError(f"its ports cannot be kept to {LOOPBACK} with ray {ray.__version__}, and are closed again")
 
 
+class _Attempt(NamedTuple):
+    """A chunk that is being trained, and how many results and failures there were when it was started."""
+
+    span: range
+    results: int
+    failures: int
+
+
 class _OnGPU(NamedTuple):
     """The same training sets, on a worker's GPU."""
 
@@ -119,26 +198,12 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _train(game: Game, span: range) -> dict[str, Tensor]:
-    """On a worker: train these models and return their weights."""
+def _train(game: Game, span: range) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """On a worker: train these models and return their weights, and its versions."""
     if torch.cuda.is_available():  # Ray shows each worker only its own GPUs
         game = game._replace(threat=_OnGPU(game.threat))
     ((_, release),) = Local().parts(game, [span])
-    return {name: value.cpu() for name, value in release.params.items()}
-
-
-def _result(ray: Any, game: Game, span: range, promise: Any) -> tuple[Cohort, Release]:
-    try:
-        params = ray.get(promise)
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from None  # the original exception
-    except ray.exceptions.RayError as error:
-        raise RuntimeError(
-            f"Ray: models {span.start} to {span.stop - 1} failed after {RETRIES} retries ({error}). If workers run out "
-            "of memory, use fewer workers or a smaller tile. Models that are already in a store are kept."
-        ) from error
-    cohort = game.deal(span)
-    return cohort, Release({name: value.to(cohort.index.device) for name, value in params.items()})
+    return {name: value.cpu() for name, value in release.params.items()}, build()
 
 
 def _import_ray() -> Any:

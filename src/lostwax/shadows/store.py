@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -21,85 +19,22 @@ from torch import Tensor
 from lostwax.fields import check_fields
 from lostwax.games import Cohort, Release
 from lostwax.progress import progress
-from lostwax.provenance import versions
+from lostwax.provenance import build, build_of, differences, versions
 from lostwax.seeds import generator
-from lostwax.shadows.game import Engine, Game, together
+from lostwax.shadows.game import Engine, Game, other_build, together
 from lostwax.shadows.identity import identity, key
+from lostwax.shadows.layout import HASH_COLUMNS, Layout, chunk_hash
 from lostwax.shadows.location import Location
-from lostwax.trainers.stacked import shaped, shapes_of
 
 if TYPE_CHECKING:
     import zarr
-    from zarr.abc.store import Store as ZarrStore
 
 
 FORMAT = "lostwax shadow store"  # attributes of the root group
 VERSION = 2  # raised when the layout changes, or when one description comes to mean other models
 MARKER = "zarr.json"
+BUILD_PREFIX = "made_with."  # of the names of groups that hold the versions of models that were mixed in
 MIN_CHUNK_MODELS, MAX_CHUNK_BYTES = 16, 32 << 20  # if the trainer's tile size allows
-MAX_MODELS = 2**40
-NO_ROW = -1
-HASH_COLUMNS = 2  # for the weights, and for the rows
-_DTYPES = {torch.float16: "float16", torch.float32: "float32", torch.float64: "float64"}
-
-
-# Each game has two zarr arrays: weights (models, p), and the secrets' rows in the prior (models, k).
-#
-# Both are declared far longer than will ever be filled, so that no file has to be changed later: a chunk is stored if
-# and only if its file exists. zarr's crc32c codec detects damaged chunks; swapped ones are detected by two more columns
-# next to the rows, hashes of the game, the chunk's number, and its weights or its rows.
-
-
-class Layout(NamedTuple):
-    """The shapes of one model, and the number of models per chunk. The field names are stored."""
-
-    parameters: dict[str, list[int]]  # shapes, in the order of concatenation
-    dtype: str
-    secrets: int  # k
-    chunk: int
-    marks: int = HASH_COLUMNS  # next to the rows
-
-    @classmethod
-    def of(cls, release: Release, secrets: int) -> Layout:
-        """The layout of one chunk of these models."""
-        dtypes = {value.dtype for value in release.params.values()}
-        if len(dtypes) != 1 or not dtypes <= set(_DTYPES):
-            raise ValueError(
-                f"Store: expected all parameters of a model in one dtype of {', '.join(_DTYPES.values())}, got "
-                f"{', '.join(sorted(map(str, dtypes)))}. Cast the trainer's release, or leave store out."
-            )
-        shapes = {name: list(shape) for name, shape in shapes_of(release.params).items()}
-        return cls(shapes, _DTYPES[dtypes.pop()], secrets, len(release))
-
-    def split(self, flat: Tensor) -> Release:
-        """The inverse of `Release.flat`."""
-        return Release(shaped(flat, self.parameters))
-
-    def declare(self, store: ZarrStore, folder: str, part: str) -> zarr.Array[Any]:
-        """Declare the array of "weights", (models, p), or of "rows", (models, k + marks)."""
-        import zarr
-        from zarr.codecs import Crc32cCodec
-
-        weights = part == "weights"
-        width = sum(map(math.prod, self.parameters.values())) if weights else self.secrets + self.marks
-        return zarr.create_array(
-            store,
-            name=f"{folder}/{part}",
-            shape=(MAX_MODELS, width),
-            chunks=(self.chunk, width),
-            dtype=self.dtype if weights else "int64",
-            fill_value=math.nan if weights else NO_ROW,
-            compressors=[Crc32cCodec()],
-            chunk_key_encoding={"name": "v2", "separator": "."},  # chunk 17 is the file 17.0
-            config={"write_empty_chunks": True},  # a chunk is stored iff its file exists, whatever it holds
-        )
-
-
-def chunk_hash(folder: str, part: str, number: int, content: NDArray[Any]) -> int:
-    """A hash of the game's folder, the array's name, the chunk's number and its bytes."""
-    digest = blake2b(f"{folder}/{part}/{number}".encode(), digest_size=8)
-    digest.update(np.ascontiguousarray(content).data.cast("B"))
-    return int.from_bytes(digest.digest(), "little", signed=True)
 
 
 @dataclass(frozen=True)
@@ -113,6 +48,7 @@ class StoredGame:
     game: Game
     description: dict[str, str]  # everything that determines the models
     chunk: int
+    allow_mixed: bool = False  # of several versions of lostwax, torch or numpy
 
     @property
     def folder(self) -> str:
@@ -142,6 +78,8 @@ class StoredGame:
                 zarr.create_group(self.location.arrays, attributes={"format": FORMAT, "version": VERSION})
         missing = sorted(set(range(self.chunks(models))) - self.present())
         crowded = False
+        if missing:
+            self._check_build()
 
         def spans() -> Iterator[range]:
             nonlocal crowded
@@ -192,6 +130,8 @@ class StoredGame:
         number = int(cohort.index[0]) // self.chunk
         if self._holds(number):
             return False
+        if (made_with := other_build(release)) is not None:
+            self._note_build(made_with)
         span = slice(number * self.chunk, (number + 1) * self.chunk)
         rows, weights = self._rows(cohort).cpu().numpy(), release.flat().detach().cpu().numpy()
         parts = (("weights", weights), ("rows", rows))
@@ -221,17 +161,60 @@ class StoredGame:
         """The arrays to write to, created if nothing has been stored."""
         import zarr
 
-        if self._layout() is None:
-            attributes = {"words": self.description, "layout": layout._asdict(), "made_with": versions()}
+        if self._header() is None:
+            attributes = {"words": self.description, "layout": layout._asdict(), "made_with": {**versions(), **build()}}
             with self.location.writing(self.folder, "zarr.json"), suppress(zarr.errors.ContainsGroupError):
                 self.location.make_folder(self.folder)
                 zarr.create_group(
                     self.location.arrays, path=self.folder, attributes={**attributes, "checksum": key(attributes)}
                 )
+        self._check_build()  # another writer may have been faster
         return self._open()
 
-    def _layout(self) -> Layout | None:
-        """The stored layout; None if nothing has been stored."""
+    def builds(self) -> list[dict[str, str]]:
+        """The versions that trained the stored models; several if they were mixed, none if nothing is stored."""
+        import zarr
+
+        header = self._header()
+        if header is None:
+            return []
+        builds = [build_of(header.made_with)]
+        for name in sorted(self.location.names(self.folder)):
+            if name.startswith(BUILD_PREFIX):
+                path = f"{self.folder}/{name}"
+                with self.location.reading(f"{path}/{MARKER}", path):
+                    attributes: dict[str, Any] = zarr.open_group(
+                        self.location.arrays, path=path, mode="r"
+                    ).attrs.asdict()
+                    if name != BUILD_PREFIX + key(attributes):
+                        raise ValueError("its versions do not match its name")
+                builds.append(build_of(attributes))
+        return builds
+
+    def _check_build(self) -> None:
+        """Raise ValueError if models of other versions are stored, unless they may be mixed: then note that."""
+        builds = self.builds()
+        if not builds or build() in builds:
+            return
+        if not self.allow_mixed:
+            raise ValueError(
+                f"Store: {self.location.shown(self.folder)} holds models of other versions, which may differ from those "
+                f"trained now: {differences(builds[-1], 'store')}. Nothing was changed. The stored models can be read. "
+                "To train more, use a new folder or those versions, or mix them: lw.simulate(..., allow_mixed=True)."
+            )
+        self._note_build(build())
+
+    def _note_build(self, made_with: Mapping[str, str]) -> None:
+        """Store, beside the models, the versions that trained some of them."""
+        import zarr
+
+        name = BUILD_PREFIX + key(made_with)
+        if not self.location.holds(self.folder, name, MARKER):
+            with self.location.writing(self.folder, name, MARKER), suppress(zarr.errors.ContainsGroupError):
+                zarr.create_group(self.location.arrays, path=f"{self.folder}/{name}", attributes=dict(made_with))
+
+    def _header(self) -> _Header | None:
+        """The stored layout and versions; None if nothing has been stored."""
         import zarr
 
         path = f"{self.folder}/zarr.json"
@@ -247,16 +230,17 @@ class StoredGame:
             layout = Layout(**attributes["layout"])
             if layout.chunk != self.chunk:
                 raise ValueError(f"it holds chunks of {layout.chunk} models, not {self.chunk}")
-        return layout
+        return _Header(layout, attributes["made_with"])
 
     def _open(self) -> _Arrays:
         """The arrays, checked against the layout; one that was not declared yet is declared."""
         import zarr
         from zarr.storage import MemoryStore
 
-        layout = self._layout()
-        if layout is None:
+        header = self._header()
+        if header is None:
             raise ValueError(f"Store: {self.location.shown(self.folder)} holds no models yet. Fill it first.")
+        layout = header.layout
         arrays = []
         for name in ("weights", "rows"):
             path = f"{self.folder}/{name}"
@@ -304,6 +288,11 @@ class StoredGame:
         return weights, rows
 
 
+class _Header(NamedTuple):
+    layout: Layout
+    made_with: dict[str, str]
+
+
 class _Arrays(NamedTuple):
     layout: Layout
     weights: zarr.Array[Any]  # (models, p)
@@ -320,6 +309,7 @@ class Store:
     """
 
     where: str | Path
+    allow_mixed: bool = False  # add to models of another version of lostwax, torch or numpy
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -330,7 +320,7 @@ class Store:
         _check_store(location)
         tile, numbers = game.tile(), sum(value.numel() for value in game.net.parameters()) or 1
         chunk = tile * max(1, min(-(-MIN_CHUNK_MODELS // tile), MAX_CHUNK_BYTES // (8 * numbers * tile)))
-        return StoredGame(location, game, identity(game), chunk)
+        return StoredGame(location, game, identity(game), chunk, self.allow_mixed)
 
     def simulate(
         self, game: Game, *, models: int, engine: Engine, announce: bool = True
@@ -376,10 +366,12 @@ def _announcement(stored: StoredGame, models: int) -> str:
     name, asked = stored.location.name, stored.chunks(models)
     there = len(stored.present() & set(range(asked))) * stored.chunk
     missing = f"{asked * stored.chunk - there:,} in chunks of {stored.chunk:,}"
+    others = [differences(made_with, "store") for made_with in stored.builds() if made_with != build()]
+    mixed = "".join(f"\nSome or all were trained with other versions: {text}." for text in others)
     if there >= models:
-        return f"{name}: found all {models:,} shadow models of this game."
+        return f"{name}: found all {models:,} shadow models of this game.{mixed}"
     if there:
-        return f"{name}: found {there:,} shadow models of this game, training {missing}."
+        return f"{name}: found {there:,} shadow models of this game, training {missing}.{mixed}"
     reasons = _differences(stored)
     nearest = "." if not reasons else ". The nearest game differs in\n  " + "\n  ".join(reasons)
     if len(reasons) == 1 and reasons[0].startswith("net.start:"):

@@ -104,6 +104,20 @@ def test_a_damaged_owner_is_named(tmp_path):
         kept.prepare(knowledge(), seed=0)
 
 
+def test_a_damaged_state_is_named_wherever_the_damage_is(tmp_path):
+    kept = replace(QUICK, checkpoint=tmp_path)
+    kept.prepare(knowledge(), seed=0)
+    path, checkpoint = tmp_path / "state.safetensors", training.Checkpoint(tmp_path)
+    content = path.read_bytes()
+    assert checkpoint.read(torch.device("cpu")) is not None
+    for place in (*range(0, 400, 7), *range(400, len(content), len(content) // 200), len(content) - 1):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(ValueError, match=r"state\.safetensors (cannot be read|is damaged).*Delete"):
+            checkpoint.read(torch.device("cpu"))
+    with pytest.raises(ValueError, match=r"state\.safetensors is damaged"):
+        kept.prepare(knowledge(), seed=0)
+
+
 def test_a_save_on_a_full_disk_leaves_the_earlier_one(tmp_path):
     trained = QUICK.prepare(knowledge(), seed=0)
     with no_file_over(5_000), pytest.raises(OSError, match=r"save: .*reconstructor\.safetensors could not be written"):
