@@ -25,7 +25,7 @@ SURE = 1e-3  # by which probabilities may miss a sum of 1
 SMALLEST_LOSS = 1e-16  # that double precision tells from 0
 LEAST_SHIFT = 0.1  # of the mean shift: a record that is trained on never looks less like one
 TABLES = 4  # of what is seen of reference models and victims
-FEWEST_OF_A_RECORD = 8  # reference models with it, and without it: then it has a variance of its own in both
+FEWEST_OF_A_RECORD = 16  # reference models with it, and without it: then it has a variance of its own in both
 FOLDS = 8  # of the reference models, whose members are known
 LARGEST_RATIO = 50.0  # of likelihoods, as a logarithm
 

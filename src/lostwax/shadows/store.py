@@ -198,9 +198,9 @@ class StoredGame:
             return
         if not self.allow_mixed:
             raise ValueError(
-                f"Store: {self.location.shown(self.folder)} holds models of other versions, which may differ from those "
-                f"trained now: {differences(builds[-1], 'store')}. Nothing was changed. The stored models can be read. "
-                "To train more, use a new folder or those versions, or mix them: lw.simulate(..., allow_mixed=True)."
+                f"Store: {self.location.shown(self.folder)} holds models of other versions, which may differ from "
+                f"those trained now: {differences(builds[-1], 'store')}. Nothing was changed. The stored models can "
+                "be read. To train more, use a new folder or those versions, or mix them: lw.simulate(..., allow_mixed=True)."
             )
         self._note_build(build())
 
