@@ -200,7 +200,8 @@ class StoredGame:
             raise ValueError(
                 f"Store: {self.location.shown(self.folder)} holds models of other versions, which may differ from "
                 f"those trained now: {differences(builds[-1], 'store')}. Nothing was changed. The stored models can "
-                "be read. To train more, use a new folder or those versions, or mix them: lw.simulate(..., allow_mixed=True)."
+                "be read. To train more, use a new folder or those versions, or mix them: "
+                "lw.simulate(..., allow_mixed=True)."
             )
         self._note_build(build())
 
