@@ -6,7 +6,6 @@ import ast
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 __version__ = "0.3.0"
 
@@ -20,7 +19,7 @@ _HOME = {  # public name -> the module it lives in; the list itself is `__init__
 __all__ = ["__version__", *_HOME]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Load a public name where it is first used: `import lostwax` alone imports no torch (PEP 562)."""
     if name not in _HOME:
         raise AttributeError(f"module 'lostwax' has no attribute '{name}'", name=name, obj=sys.modules[__name__])
