@@ -39,7 +39,15 @@ import lostwax as lw
 
 RENAMED_KEYS: dict[str, str] = {}  # in audit.json: name before -> name after
 RENAMED_VALUES: dict[str, str] = {}  # of verdicts and grades
-NEW_KEYS = {"privacy", "membership", "target", "cells", "split_spread", "adversary"}  # that audits of 0.2.0 may lack
+NEW_KEYS = {
+    "records_sha256",
+    "privacy",
+    "membership",
+    "target",
+    "cells",
+    "split_spread",
+    "adversary",
+}  # that audits of 0.2.0 may lack
 IGNORED = {"provenance", "seconds", "milliseconds_per_record", "notes"}  # notes are text, with or without values
 TEXT_COMPARED = {"verdicts", "grade"}  # results, although they are text
 COUNTED = {"left_out", "unanswered"}  # lists of sentences: only their length is compared
