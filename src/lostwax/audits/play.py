@@ -98,6 +98,17 @@ class Judging(Protocol):
         """How near other records come, where this is measured."""
 
 
+class OneGamePerRow:
+    """What judgings of a table's rows share."""
+
+    def groups(self, each: int) -> None:
+        """All games are independent."""
+
+    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
+        """Not measured."""
+        return {}
+
+
 class Played(NamedTuple):
     """What came of one attack."""
 
@@ -300,7 +311,7 @@ class Dealt:
 
 
 @dataclass(frozen=True, eq=False)
-class LeaveOneOut:
+class LeaveOneOut(OneGamePerRow):
     """Games about one training set: in each the adversary knows all rows but one."""
 
     table: Records  # (n, ...)
@@ -331,13 +342,6 @@ class LeaveOneOut:
     def truth(self, answer: Answer) -> Records:
         """The missing rows."""
         return self.secrets
-
-    def groups(self, each: int) -> None:
-        """Every row is a game of its own."""
-
-    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
-        """Not measured."""
-        return {}
 
     def baselines(self, truth: Records) -> dict[str, Errors]:
         """The mean of the known rows, and the nearest of them."""

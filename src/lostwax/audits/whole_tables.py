@@ -8,7 +8,7 @@ the table matched again. Such a table has the frequencies of the rebuilt one, in
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -30,7 +30,7 @@ from lostwax.audits.audit import Audit, Finding, Verdict
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.checks import check_minutes, check_rows_differ
 from lostwax.audits.luck import Luck
-from lostwax.audits.play import Answer, Errors, Settings, check_shape, filled, judged, of_table
+from lostwax.audits.play import Answer, Errors, OneGamePerRow, Settings, check_shape, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Cells, Columns, Guess, Kept, Records
 from lostwax.games.cells import Bounds
@@ -299,7 +299,7 @@ class Claims(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class WholeTableGames:
+class WholeTableGames(OneGamePerRow):
     """One game per row of a table that is rebuilt as a whole."""
 
     table: Records  # (n, d), (n,)
@@ -328,13 +328,6 @@ class WholeTableGames:
     def truth(self, answer: Answer) -> Records:
         """All rows."""
         return self.table
-
-    def groups(self, each: int) -> None:
-        """None: every row is one game."""
-
-    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
-        """Not measured."""
-        return {}
 
     def baselines(self, truth: Records) -> dict[str, Errors]:
         """The same guess for every row, and the true columns shuffled, each by itself."""
