@@ -25,7 +25,7 @@ SURE = 1e-3  # by which probabilities may miss a sum of 1
 SMALLEST_LOSS = 1e-16  # that double precision tells from 0
 LEAST_SHIFT = 0.1  # of the mean shift: a record that is trained on never looks less like one
 TABLES = 4  # of what is seen of reference models and victims
-FEWEST_OF_A_RECORD = 16  # reference models with it, and without it: then it has a variance of its own in both
+MIN_MODELS_PER_RECORD = 16  # trained with it, and as many without it, for a variance of each
 FOLDS = 8  # of the reference models, whose members are known
 LARGEST_RATIO = 50.0  # of likelihoods, as a logarithm
 
@@ -38,8 +38,8 @@ class CalibratedLosses:
     candidates. On the scale log(p / (1 - p)) the loss of a record is a Gaussian, with a mean and a variance from the
     models without it, and shifted in models with it. A record is in few reference models, so its shift is that of
     records with a similar loss, and only as far as its own models are precise, its own. Means and variances are robust:
-    one reference model that diverged changes little. Where each record is in several reference models, and not in
-    several others, LiRA with variances of its own is weighed with that.
+    one reference model that diverged changes little. With enough reference models per record, this score is combined
+    with LiRA's, which uses per-record variances (`membership_scores`).
 
     Nothing but the loss of each candidate is seen. `probes` are the row numbers (`Records.features`) at which the last
     part of the release of a refitted estimator shows outputs.
@@ -144,13 +144,13 @@ def log_odds(losses: Tensor) -> Tensor:
 def membership_scores(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor:
     """(m, r) how much each record looks trained on, by reference models (s, r) and what `member` says of each.
 
-    With few models per record the ratio of `calibrated`. With several, a weighed sum of that and of `lira`: a logistic
-    regression on reference models that were held out, so that no victim has a say in it.
+    With few models per record: the ratio of `calibrated`. With more: a weighted sum of that and of `lira`. A logistic
+    regression on held-out reference models, whose members are known, gives the weights; it sees no victim.
     """
     finite = reference.isfinite().all(1)
     reference, member = reference[finite], member[finite]
     models = member.sum(0)
-    if len(member) == 0 or min(models.min(), len(member) - models.max()) < FEWEST_OF_A_RECORD:
+    if len(member) == 0 or min(models.min(), len(member) - models.max()) < MIN_MODELS_PER_RECORD:
         return calibrated(reference, member, seen)
     from sklearn.linear_model import LogisticRegression
 
@@ -176,7 +176,7 @@ def _ratios(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor:
 
 
 def lira(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor:
-    """(m, r) log p(seen | trained on) - log p(seen | not), Gaussians of each record's own (Carlini et al. 2022)."""
+    """(m, r) log p(seen | trained on) - log p(seen | not), by per-record Gaussians (Carlini et al. 2022)."""
 
     def log_density(models: Tensor) -> Tensor:
         some = torch.where(models, reference, torch.nan)
