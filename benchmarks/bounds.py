@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from dp_accounting.pld import privacy_loss_distribution
 
 from lostwax.bounds import monte_carlo
 from lostwax.bounds.random_batches import subsampled
@@ -26,6 +25,8 @@ SETTINGS = (  # noise, rate, steps, baseline
 
 
 def by_accounting(noise: float, rate: float, steps: int, kappa: float, interval: float) -> float:
+    from dp_accounting.pld import privacy_loss_distribution  # guard.py runs on machines without it
+
     law = privacy_loss_distribution.from_gaussian_mechanism(
         noise, sampling_prob=rate, value_discretization_interval=interval
     )
