@@ -90,6 +90,7 @@ def audit(
     threshold: float = 0.05,
     metrics: Sequence[Metric] = (),
     max_minutes: float | None = None,
+    attackers: Sequence[str] | None = None,
 ) -> Audit:
     """Can training records be rebuilt from this model?
 
@@ -131,6 +132,8 @@ def audit(
         max_minutes: Time limit for the whole audit, where no `attack` is named; None for no limit, except 10 minutes
             with `OwnTraining`. With a fitted model: for refitting it, 5 minutes if None; with `Weak`, for the search
             for its table, 40 seconds if None.
+        attackers: Who is tried beside the adversary of the games: "anyone", "outsider", "insider" (who misses several
+            rows). None tries all who take little time; a name, or `max_minutes`, allows a longer search. With `data`.
     """
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")
@@ -143,16 +146,18 @@ def audit(
     from lostwax import audits
     from lostwax.access import Weights
     from lostwax.adapters.checkpoint import unwrapped
+    from lostwax.audits.checks import as_attackers
     from lostwax.games import Knowledge
 
-    settings = audits.Settings(games, seed, threshold, max_minutes)
+    settings = audits.Settings(games, seed, threshold, max_minutes, as_attackers(attackers))
     if data is not None:
         game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
         no_metrics = isinstance(metrics, tuple | list) and not metrics
         options = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
         return audits.audit_model(model, data, settings, trainer=trainer, sample_weight=sample_weight, options=options)
-    if sample_weight is not None:
-        raise TypeError("audit: sample_weight applies only with data=(X, y). Leave it out.")
+    for name, value in (("sample_weight", sample_weight), ("attackers", attackers)):
+        if value is not None:
+            raise TypeError(f"audit: {name} applies only with data=(X, y). Leave it out.")
     if trainer is None or threat is None or prior is None or secrets is None:
         needed = {"trainer": trainer, "threat": threat, "prior": prior, "secrets": secrets}
         absent = [name for name, value in needed.items() if value is None]

@@ -15,7 +15,7 @@ from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.audits.luck import FEWEST
 from lostwax.audits.scoring import pixel_range
 from lostwax.fields import shown
-from lostwax.games import Attack, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
+from lostwax.games import Attack, Attacker, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.nets import check_values
 from lostwax.seeds import generator
@@ -379,3 +379,16 @@ def check_minutes(minutes: float | None, attack: Attack | Sequence[Attack] | Non
         raise TypeError(f"audit: expected max_minutes to be a number, or None for no limit, got {shown(minutes)}.")
     if not 0 < minutes < float("inf"):
         raise ValueError(f"audit: expected max_minutes > 0, or None for no limit, got {shown(minutes)}.")
+
+
+def as_attackers(names: Any) -> tuple[Attacker, ...] | None:
+    """The kinds of attackers by name; None stays None."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, list | tuple | set | frozenset):
+        raise TypeError(f'audit: expected attackers to be a list such as ["anyone"], got {shown(names)}.')
+    for name in names:
+        if name not in list(Attacker):
+            kinds = ", ".join(f'"{kind}"' for kind in Attacker)
+            raise ValueError(f"audit: expected attackers to be among {kinds}, got {shown(name)}.")
+    return tuple(map(Attacker, names))

@@ -19,18 +19,21 @@ from lostwax.adapters.checkpoint import unwrapped
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
 from lostwax.adapters.net_contents import released_state
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
+from lostwax.adapters.sklearn.queried import queried
 from lostwax.adapters.sklearn.untold import untold
 from lostwax.adapters.slips import check_data
+from lostwax.attacks.whole_table import WholeTable
 from lostwax.audits.anyone import rung_of_anyone
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
+from lostwax.audits.ladder import Rung
 from lostwax.audits.play import Settings
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import LARGE, SAMPLED_GAMES, audit_table
 from lostwax.audits.whole_tables import audit_whole_table
 from lostwax.clock import Clock, in_words
-from lostwax.games import Access, Fitted, Note, Records, ReleasedTable
+from lostwax.games import Access, Adversary, Attacker, Fitted, Note, Records, ReleasedTable, Sees, Weak
 from lostwax.games.facts import trainer_facts
 from lostwax.games.notes import as_notes
 from lostwax.grades import Grade
@@ -38,6 +41,7 @@ from lostwax.progress import progress
 from lostwax.trainers.descent import as_descent
 
 SOME_ROWS, MORE_ROWS = 1_000, 4  # attacked first, and how many times as many next
+CALLER_GAMES, QUERIES = 20, "ClosedForm, weights from predictions"
 PER_CELL, PER_GAME = 1e-6, 6e-5  # seconds on two cores, as benchmarks/table_sizes.py measures them
 
 
@@ -139,6 +143,7 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
             raise ValueError(
                 f"audit: nothing in this {name} was fitted on this table. Pass the rows that it was fitted on."
             )
+    searched = _whole_table(model, data, release, settings, clock, sample_weight)
     population = len(release.table) if release.sample is None else release.sample.population
     check_games(settings.games, population, "the rows of the table")
     read = None
@@ -147,7 +152,7 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
         # parts that were fitted on other rows would be fitted on these; targets that are read say nothing of the rows
         serious = read.grade.severe and not read.conclusion.line.by_target
         if serious or not release.unread or release.public or not hasattr(model, "fit"):
-            return _with_held(read, release, settings)
+            return _with_held(read, model, release, settings, searched)
     if not hasattr(model, "fit"):
         raise TypeError(
             f"audit: {release.name} cannot be fitted again, and nothing in its numbers was recognised as rows of the "
@@ -177,11 +182,15 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
         ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells
         reason = why if ours else f"{type(error).__name__} on a part of the rows."
         return _with_held(
-            replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")), release, settings
+            replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")),
+            model,
+            release,
+            settings,
+            searched,
         )
     if read is not None:
         refitted = worse_of(read, refitted, release.unread)
-    return refitted if access is not None else _with_held(refitted, release, settings)
+    return refitted if access is not None else _with_held(refitted, model, release, settings, searched)
 
 
 def with_untold(release: ReleasedTable) -> ReleasedTable:
@@ -200,7 +209,8 @@ def worse_of(read: Audit, refitted: Audit, unread: tuple[str, ...]) -> Audit:
     """The audit of what was read of a model, or of its refits, which are about what was not, `unread`."""
     worse = refitted.grade.severity - read.grade.severity  # of two serious ones, what is read of this very model
     if not read.grade.leaks or worse > 0 or (worse == 0 and not read.grade.severe):
-        return replace(refitted, notes=(Note(f"What was read: {read.conclusion}"), *refitted.notes))
+        notes = (Note(f"What was read: {read.conclusion}"), *refitted.notes)
+        return replace(refitted, notes=notes, rungs=read.rungs)
     answered = () if refitted.grade is Grade.UNDECIDED else unread  # refits that decide nothing answer nothing
     rest = tuple(one for one in read.unanswered if one not in answered)
     notes = (*read.notes, *as_notes((*answered, f"Refitted: {refitted.conclusion}")))
@@ -222,10 +232,55 @@ def _audit_rows(
     return audit_table(release, settings, shape)
 
 
-def _with_held(audit: Audit, release: ReleasedTable, settings: Settings) -> Audit:
+def _whole_table(
+    model: Any, data: Any, release: ReleasedTable, settings: Settings, clock: Clock | None, sample_weight: Any
+) -> Rung | None:
+    """What anyone reads of a forest who solves the counts of its trees; None where there are no trees.
+
+    It takes a search, for half of the time that is allowed; without a limit it is made only if attackers are named.
+    """
+    if not settings.tries(Attacker.ANYONE) or not any(part.fitted.forest is not None for part in release.parts):
+        return None
+    n = len(release.table)
+    not_tried = Rung(Adversary(0, n, "row"), None, WholeTable.__name__)
+    if clock is None and settings.attackers is None:
+        text = 'The search for the whole table takes up to 40 seconds: allow max_minutes, or name attackers=["anyone"].'
+        return replace(not_tried, reason=text)
+    limited = settings._replace(games=None, max_minutes=None if clock is None else clock.left / 120)
+    try:
+        audit = audit_whole_table(model, data, Weak(n), limited, sample_weight=sample_weight)
+    except (TypeError, ValueError) as error:
+        return replace(not_tried, reason=str(error).removeprefix("audit: "))
+    rung = next(rung for rung in audit.attackers.rungs if rung.attacker == audit.adversary)
+    return rung if rung.leaks else replace(rung, reason=" ".join(audit.unanswered))
+
+
+def _caller(model: Any, release: ReleasedTable, audit: Audit, settings: Settings) -> Rung | None:
+    """What an insider reads who asks the model for predictions instead: those of a linear model give its weights."""
+    equation = release.equation
+    if equation is None or equation.model is None or not hasattr(model, "predict") or not audit.grade.leaks:
+        return None
+    try:
+        weights = queried(equation.model, model, equation.table.x)
+    except (ValueError, TypeError, StopIteration):  # of a user's class too
+        return None
+    read = ReleasedTable.of(replace(equation, model=weights, sums=(), extremes=()))
+    played = audit_table(read, settings._replace(games=min(CALLER_GAMES, len(audit.games)), attackers=()))
+    line = played.conclusion.line
+    attacker = replace(audit.adversary, sees=Sees.PREDICTIONS, access="queries")
+    return Rung(attacker, line.grade, QUERIES, line.rebuilt, len(played.games), games=len(played.games))
+
+
+def _with_held(audit: Audit, model: Any, release: ReleasedTable, settings: Settings, searched: Rung | None) -> Audit:
     """The same, with what anyone reads in the file; no all-clear if it holds more than a fit puts there."""
-    anyone = rung_of_anyone(release, settings.threshold)
-    audit = replace(audit, unanswered=(*audit.unanswered, *release.attached), rungs=(anyone,))
+    audit = replace(audit, unanswered=(*audit.unanswered, *release.attached))
+    if not audit.rungs and settings.tries(Attacker.ANYONE):
+        audit = replace(audit, rungs=(rung_of_anyone(release, settings.threshold),))
+    if searched is not None:  # in place of what the file holds as such, unless that is worse
+        others = [rung for rung in audit.rungs if rung.attacker != searched.attacker or rung.leaks]
+        audit = replace(audit, rungs=(*others, searched))
+    if (caller := _caller(model, release, audit, settings)) is not None:
+        audit = replace(audit, rungs=(*audit.rungs, caller))
     everything = any(
         stored.y is not None and len(stored.x) == len(release.table)
         for part in release.parts

@@ -79,7 +79,7 @@ def audit_released(
     rebuilt is played for again, against the weights that the trainer does end at, and where it is rebuilt from those,
     the audit is undecided.
     """
-    games, seed, threshold, max_minutes = settings
+    games, seed, threshold, max_minutes, *_ = settings
     minutes = MINUTES if max_minutes is None else max_minutes
     clock = Clock.started(minutes)
     trainer, randomness = known_draws(trainer, net, table)

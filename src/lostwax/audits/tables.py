@@ -22,14 +22,17 @@ from lostwax.attacks.closed_form.attack import known_moments
 from lostwax.attacks.closed_form.cells import SolvedRows, solved_by_parts
 from lostwax.attacks.closed_form.evidence import ErrorScale, certain_labels, leading_equation
 from lostwax.attacks.trees import TreeConstraints, exact_cells, revealed_by_trees
+from lostwax.audits.anyone import rung_of_anyone
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.checks import check_rows_differ, few_rows
+from lostwax.audits.climb import rungs_of_insiders
 from lostwax.audits.play import Answer, LeaveOneOut, Played, Settings, filled, of_table, play
 from lostwax.audits.scoring import Scoring
 from lostwax.games import (
     Adversary,
     Attack,
+    Attacker,
     Cells,
     Columns,
     Fitted,
@@ -58,6 +61,7 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
 
     `shape` is that of a record where it is more than a row of features: an image.
     """
+    rungs = [rung_of_anyone(released, settings.threshold)] if settings.tries(Attacker.ANYONE) else []
     equation = released.equation
     if equation is not None:
         columns = Columns(released.columns.names, ((),) * equation.table.x.shape[1])
@@ -98,6 +102,12 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
         if equation is not None:
             why = "at the optimum although rounding alone does not hide them there"
         missing = (*missing, f"{unsolved:,} records were not rebuilt {why}.")
+    population = len(rows) if released.sample is None else released.sample.population
+    if equation is not None and settings.tries(Attacker.INSIDER) and not any(rung.rebuilt for rung in rungs):
+        fitted = best.parts[0].fitted
+        rungs += rungs_of_insiders(
+            fitted, released.columns, settings.threshold, population=population, seed=settings.seed
+        )
     weightless = len(table) - len(rows)
     without = f"{weightless:,} rows have no weight: the model was not trained on them, and they are not tried."
     sample = released.sample
@@ -106,11 +116,12 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
         played,
         subject=released.name,
         kind="this model",
-        adversary=Adversary.insider(len(rows) if sample is None else sample.population, "row"),
+        adversary=Adversary.insider(population, "row"),
+        rungs=tuple(rungs),
         threat="the adversary knows every row but one",
         attack=_attacks(parts),
         numbers=chosen if sample is None else sample.rows[chosen],
-        population=len(rows) if sample is None else sample.population,
+        population=population,
         truth=Records(shown[chosen], table.y[chosen]),
         labels_given=line.label_given,
         seed=settings.seed,

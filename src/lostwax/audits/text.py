@@ -260,7 +260,9 @@ def _rebuilt_fact(audit: Audit, line: Line) -> tuple[Fact, ...]:
     """The worst line, and the model as released if that is another line."""
     luck, games = audit.finding(line.name).luck, count(len(audit.games))
     chance = "" if luck is None else f"; {by_luck(luck.rebuilt_by_luck)}"
-    detail = f"{count(line.rebuilt)} of {games}{_sure(audit, line.rebuilt)}{chance}"
+    weakest = audit.conclusion.weakest
+    by = "" if weakest is None or weakest.attacker == audit.adversary else f" by {who(audit.adversary)}"
+    detail = f"{count(line.rebuilt)} of {games}{by}{_sure(audit, line.rebuilt)}{chance}"
     released = audit.findings[0]
     if line.name == released.name or audit.kind == "this procedure":
         return (Fact(_percent(audit, line.rebuilt), "rebuilt", detail),)

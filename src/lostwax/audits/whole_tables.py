@@ -58,7 +58,7 @@ Bools = NDArray[np.bool_]
 
 def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *, sample_weight: Any) -> Audit:
     """Rebuild all rows at once, and compare each with the true row that it is matched with."""
-    games, seed, threshold, max_minutes = settings
+    games, seed, threshold, max_minutes, *_ = settings
     check_minutes(max_minutes, None)
     _check_threat(threat)
     forest = _forest(model)

@@ -317,12 +317,13 @@ def people(audit: Audit) -> str:
     if grade is Grade.EXACT:
         weakest = audit.conclusion.weakest
         attacker, share = (audit.adversary, 1.0) if weakest is None else (weakest.attacker, weakest.share)
-        whose = "any person’s record" if share == 1 else f"the records of {'most' if share >= 0.5 else 'some'} people"
-        where = "predictions" if attacker.sees is Sees.PREDICTIONS else "model"
-        reads = f"{first_upper(who(attacker))} can read {whose} from the {where}"
-        if attacker.kind is Attacker.ANYONE:
-            return f"{reads}: it is like publishing {'the data' if share == 1 else 'these records'}."
-        return f"{reads}. Whether that is a risk depends on who can have so much: see “Who can do it”."
+        whose = "Any person’s record" if share == 1 else f"The records of {'most' if share >= 0.5 else 'some'} people"
+        read = f"{whose} can be read from the {'predictions' if attacker.sees is Sees.PREDICTIONS else 'model'}"
+        if attacker.kind is not Attacker.INSIDER:
+            data = "the data" if share == 1 else "these records"
+            return f"{read} without any other of them: it is like publishing {data}."
+        rest = "the rest of the data" if attacker.missing in (1, None) else "nearly all of the data"
+        return f"{read} by whoever has {rest}: a source, a partner, a former colleague. See “Who can do it”."
     if grade is Grade.LIMITED:
         limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)
         return f"Whatever the attack, a person’s record is found in at most {limit} of cases: a limit, not zero risk."

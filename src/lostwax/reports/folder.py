@@ -107,7 +107,7 @@ def _text(value: str) -> str:
 
 
 PAGE, NUMBERS, TABLE, RECORDS, FIGURES = "report.html", "audit.json", "records.csv", "records.safetensors", "figures"
-DRAWINGS = ("errors", "roc", "ceiling", "neurons_best", "neurons_median", "neurons_worst", "rebuilt")
+DRAWINGS = ("errors", "roc", "knowledge", "ceiling", "neurons_best", "neurons_median", "neurons_worst", "rebuilt")
 OURS = (PAGE, NUMBERS, TABLE, RECORDS, *(f"{FIGURES}/{name}.png" for name in DRAWINGS))
 MARK = b"lostwax audit"  # near the start of audit.json
 BOUNDS = ("low", "high", "maybe_missing")  # of cells, in the file of records
