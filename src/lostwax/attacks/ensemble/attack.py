@@ -15,7 +15,7 @@ from lostwax.attacks.newton import Inverter, Newton
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
-from lostwax.learning.coordinates import flat
+from lostwax.learning.coordinates import classes_of, flat
 from lostwax.learning.costs import TABLES, Cost, Rate, classes
 from lostwax.learning.kernel_regression import ClassRegression, Regression
 from lostwax.learning.standardise import Standardise
@@ -81,12 +81,13 @@ class EnsembleInverter(NamedTuple):
     def invert(self, release: Release, hints: Hints | None = None) -> list[Narrowed]:
         """Every model of the release, one after the other, with the evidence."""
         seen = self.simulator.knowledge.access(self.simulator.knowledge.net, release)
-        seen = seen.to(self.simulator.frame.device)  # (m, features)
+        seen = seen.to(self.simulator.frame.unknowns.origin.device)  # (m, features)
         numbers = counted(range(len(seen)), "Ensemble: games", len(seen))
         games = (self._game(seen[game : game + 1], game, hints) for game in numbers)
         if self.polish is None or (hints is not None and hints.parts is not None):  # Newton would not keep known parts
             return list(games)
-        return [self._polished(game, weights) for game, weights in zip(games, release.flat().double(), strict=True)]
+        pairs = zip(games, release.flat().double(), strict=True)
+        return [self._polished(game, self.polish, weights) for game, weights in pairs]
 
     def record(self, found: Narrowed) -> Records:
         """(1, ...) the guess as a record like the prior's."""
@@ -107,19 +108,18 @@ class EnsembleInverter(NamedTuple):
                 break
         return min(attempts, key=lambda attempt: attempt.predicted)
 
-    def _polished(self, found: Narrowed, released: Tensor) -> Narrowed:
+    def _polished(self, found: Narrowed, newton: Inverter, released: Tensor) -> Narrowed:
         """The record that Newton's steps from the guess lead to, if they end in a certificate; else the guess."""
-        if self.polish is None or found.floor > STILL:
+        if found.floor > STILL:
             return found
-        frame, near = self.simulator.frame, self.record(found)
+        unknowns, near = self.simulator.frame.unknowns, self.record(found)
         label = torch.full((1,), found.label, device=near.x.device)
-        inversion = self.polish.polish(released.to(label.device), flat(near)[0], label)
+        inversion = newton.polish(released.to(label.device), flat(near)[0], label)
         if inversion is None or not inversion.certified:
             return found
-        estimate = frame.unknowns.of_records(inversion.record)
-        unit = torch.where(frame.unit > 0, frame.unit, 1.0)[: inversion.variance.shape[1]]
-        predicted = float((inversion.variance[0] / unit.square()).mean())
-        return found._replace(estimate=estimate, predicted=predicted, certified=True)
+        unit = unknowns.directions.diagonal()[: inversion.variance.shape[1]]  # of a coordinate, in its own number
+        predicted = float((inversion.variance[0] / torch.where(unit > 0, unit, 1.0).square()).mean())
+        return found._replace(estimate=unknowns.of_records(inversion.record), predicted=predicted, certified=True)
 
     def _starts(self, seen: Tensor, game: int, hints: Hints | None) -> list[tuple[int, int]]:
         """Pairs (class, attempt) to start from: the given or likely classes, then other ensembles of the first."""
@@ -261,8 +261,7 @@ class Ensemble:
             return f"it needs one class per record, or real labels, but the prior's have {prior.y.shape[1:]}."
         if prior.features is not None:
             return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
-        groups = torch.zeros(len(prior)) if prior.y.is_floating_point() else prior.y
-        if not (torch.unique(groups, return_counts=True)[1] > 1).any():
+        if not (torch.unique(classes_of(prior.y), return_counts=True)[1] > 1).any():
             return (
                 "it draws candidates with the covariance within classes, and needs at least 2 of one class in the "
                 f"prior; no two of its {len(prior)} records have the same class. Add records to the prior."
@@ -290,9 +289,10 @@ class Ensemble:
         knowledge = accepted(self, knowledge)
         prior = knowledge.prior
         simulator = Simulator(knowledge, knowledge.facts.known_records, Frame.of(prior), self.members, seed)
-        labels = torch.zeros(1, dtype=torch.long) if prior.y.is_floating_point() else torch.unique(prior.y).cpu()
-        every = counted(labels.tolist(), "Ensemble: classes", len(labels))
-        firsts = {int(label): simulator.first(int(label), attempt=0) for label in every}
+        labels = torch.unique(classes_of(prior.y)).tolist()
+        firsts = {
+            label: simulator.first(label, attempt=0) for label in counted(labels, "Ensemble: classes", len(labels))
+        }
         newton = Newton(bank=0, jacobians=POLISH)
         polish = newton.inverter(knowledge, seed=seed) if newton.objection(knowledge) is None else None
         seen, members = (torch.cat(part) for part in zip(*(first[1:] for first in firsts.values()), strict=True))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lostwax.games import Hints, Knowledge, Records
 from lostwax.games.threats import InOrder
-from lostwax.learning.coordinates import Coordinates, as_records, flat
+from lostwax.learning.coordinates import Coordinates, as_records, classes_of, flat
 from lostwax.learning.kernel_regression import Kernel, KernelFeatures
 from lostwax.seeds import generator
 from lostwax.shadows import Local
@@ -27,20 +27,6 @@ class Frame(NamedTuple):
     def of(cls, prior: Records) -> Frame:
         """The frame of records like the prior's."""
         return cls(Coordinates.of(prior, constants=True), prior[:1])
-
-    @property
-    def device(self) -> torch.device:
-        """Of the computation."""
-        return self.unknowns.origin.device
-
-    @property
-    def unit(self) -> Tensor:
-        """(q,) the unit of each coordinate in the record's own numbers."""
-        return self.unknowns.directions.diagonal()
-
-    def coordinates(self, records: Records) -> Tensor:
-        """(n, q) in float64."""
-        return self.unknowns.of_records(flat(records))
 
     def records(self, coordinates: Tensor, classes: Tensor) -> Records:
         """(n, q) and (n,) -> records in the prior's dtype; where labels are numbers, the classes are not used."""
@@ -224,13 +210,11 @@ class Simulator(NamedTuple):
 
     def first(self, label: int, *, attempt: int) -> First:
         """The first ensemble of a class, shared by all games; each attempt has its own."""
-        prior = self.knowledge.prior
-        z = self.frame.coordinates(prior)  # (n, q)
-        groups = torch.zeros_like(prior.y, dtype=torch.long) if prior.y.is_floating_point() else prior.y
-        classes, group = torch.unique(groups.reshape(len(z), -1)[:, 0], return_inverse=True)
+        z, y = self.frame.unknowns.of_records(flat(self.knowledge.prior)), classes_of(self.knowledge.prior.y)  # (n, q)
+        classes, group = torch.unique(y, return_inverse=True)
         means = torch.stack([z[group == number].mean(0) for number in range(len(classes))])  # (classes, q)
         random = generator(self.seed, "adversary", "prior", label, attempt)
-        drawn = like_the_prior(z[classes[group] == label], z - means[group], self.members, random)
+        drawn = like_the_prior(z[y == label], z - means[group], self.members, random)
         members = self.frame.within(drawn, torch.full_like(z[0], torch.nan))
         return self.regressed(members, label, "first", attempt)
 

@@ -238,6 +238,11 @@ class SetProblem:
         """Unknowns (r,) of classes (k,), trained on."""
         return self.problem.points(a[None], label[None], self.released)[0]
 
+    def distances(self, a: Tensor, label: Tensor, weights: slice = slice(None)) -> Tensor:
+        """(s,) of models quickly trained on unknowns (s, r) of classes (s, k) from the release, in some weights."""
+        models = self.problem.quick(self.problem.coordinates(a), label).double()
+        return (models - self.released)[:, weights].norm(dim=1).nan_to_num(torch.inf)
+
     def near(self, a: Tensor, label: Tensor) -> bool:
         """True if unknowns (r,) of classes (k,) need no more than a few steps."""
         return self.point(a, label).distance <= NEAR * float(self.released.norm())
