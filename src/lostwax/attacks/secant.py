@@ -15,7 +15,7 @@ from lostwax.fields import at_least, check_fields
 from lostwax.games import Attack, AttackFacts, Cohort, Guess, Hints, Knowledge, Noted, Reconstructor, Records, Release
 from lostwax.games.facts import notes_of
 from lostwax.games.protocols import accepted, objection_to
-from lostwax.learning.coordinates import Coordinates, as_records, flat
+from lostwax.learning.coordinates import Coordinates, as_records, flat, unsolvable
 from lostwax.learning.costs import Cost, Rate, predicted
 from lostwax.progress import counted
 
@@ -45,8 +45,9 @@ class Secant:
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
         facts, prior = knowledge.facts, knowledge.prior
-        if (sentence := facts.not_one_secret(knowledge.threat, "it solves for the missing record")) is not None:
-            return sentence
+        work = "it solves for the missing record"
+        if (reason := facts.not_one_secret(knowledge.threat, work) or unsolvable(knowledge)) is not None:
+            return reason
         if facts.trainer.differentiable or facts.trainer.objective is not None:
             return "training can be differentiated, or has an equation. Use Newton or ClosedForm."
         if not facts.trainer.deterministic:
@@ -54,9 +55,9 @@ class Secant:
                 "the weights are not a function of the record alone: training draws private random numbers. If they "
                 "are known, use OwnTraining(train, seed=...)."
             )
-        if not facts.access.all_weights or facts.given.parts is not None:
-            return "it compares all weights, for the whole record. Use KernelRidge or RecoNN."
-        if prior.features is not None or (numbers := prior.x.shape[1:].numel()) > MOST_NUMBERS:
+        if not facts.access.all_weights:
+            return "it compares all weights. Use KernelRidge or RecoNN."
+        if (numbers := prior.x.shape[1:].numel()) > MOST_NUMBERS:
             return f"it trains a model for each number of a record, for at most {MOST_NUMBERS:,}. Use RecoNN."
         moved = [value for value in knowledge.net.parameters() if value.requires_grad]
         weights = sum(value.numel() for value in moved or knowledge.net.parameters())

@@ -7,8 +7,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.games import Records
+from lostwax.games import Knowledge, Records
 from lostwax.learning.decoders import Span
+
+
+def unsolvable(knowledge: Knowledge, cure: str = "Use RecoNN.", *, keeps_parts: bool = False) -> str | None:
+    """Why the numbers of a record cannot be solved for; None if they can."""
+    prior = knowledge.prior
+    if not prior.inputs.is_floating_point():
+        return f"it needs records of floating-point numbers, and these are {prior.inputs.dtype}. For tokens use Tokens."
+    if knowledge.facts.given.parts is not None and not keeps_parts:
+        return "it solves for the whole record and cannot use known parts. Use RecoNN."
+    if prior.features is not None:
+        return f"the net trains on features of the records, through a backbone it cannot see. {cure}"
+    return None
 
 
 class Coordinates(NamedTuple):

@@ -15,6 +15,7 @@ from lostwax.attacks.dp_steps.prior_aware import PublishedSteps, no_steps
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
+from lostwax.learning.coordinates import unsolvable
 from lostwax.learning.costs import Cost, Rate, classes
 from lostwax.progress import counted
 from lostwax.seeds import generator
@@ -361,12 +362,8 @@ class GradientInversion:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        if (reason := no_steps(knowledge)) is not None:
+        if (reason := no_steps(knowledge) or unsolvable(knowledge)) is not None:
             return reason
-        if knowledge.facts.given.parts is not None:
-            return "it searches for the whole record and cannot use known parts. Use RecoNN."
-        if knowledge.prior.features is not None:
-            return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         if knowledge.prior.y.is_floating_point():
             return "it tries every label, and these are real numbers. Use RecoNN."
         mechanism = knowledge.facts.trainer.mechanism

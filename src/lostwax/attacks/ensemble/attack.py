@@ -15,7 +15,7 @@ from lostwax.attacks.newton import Inverter, Newton
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
-from lostwax.learning.coordinates import classes_of, flat
+from lostwax.learning.coordinates import classes_of, flat, unsolvable
 from lostwax.learning.costs import TABLES, Cost, Rate, classes
 from lostwax.learning.kernel_regression import ClassRegression, Regression
 from lostwax.learning.standardise import Standardise
@@ -242,9 +242,10 @@ class Ensemble:
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
         prior, facts = knowledge.prior, knowledge.facts
-        sentence = facts.not_one_secret(knowledge.threat, "it looks for the one missing record")
-        if sentence is not None:
-            return sentence
+        work = "it looks for the one missing record"
+        reason = facts.not_one_secret(knowledge.threat, work) or unsolvable(knowledge, keeps_parts=True)
+        if reason is not None:
+            return reason
         if facts.trainer.private_start:
             return (
                 "the initialisation is private and moves the weights far more than one record does. Use a public one, "
@@ -255,12 +256,8 @@ class Ensemble:
                 f"private random draws move the weights {facts.trainer.noise:.2g} times as far as one record does, so "
                 "that its rounds would not close in. KernelRidge is its first round."
             )
-        if not prior.x.is_floating_point():
-            return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
         if not prior.y.is_floating_point() and prior.y.ndim > 1:
             return f"it needs one class per record, or real labels, but the prior's have {prior.y.shape[1:]}."
-        if prior.features is not None:
-            return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         if not (torch.unique(classes_of(prior.y), return_counts=True)[1] > 1).any():
             return (
                 "it draws candidates with the covariance within classes, and needs at least 2 of one class in the "

@@ -225,9 +225,7 @@ class SetProblem:
         ours, record = labelled(span.constant * inputs[-1], inputs[:-1]), labelled(*span.points[:2])
         problem: Problem[Any] = Problem(span.reduced_map(exact), span.reduced_map(quick), ours.times(k))
         released = problem.exact.in_units(span.reduced(release))
-        return cls(
-            problem, released, Records(span.inputs(prior.x), prior.y), NumberRange.of(prior, record, k), span
-        )
+        return cls(problem, released, Records(span.inputs(prior.x), prior.y), NumberRange.of(prior, record, k), span)
 
     def unknowns(self, record: Tensor) -> Tensor:
         """(r,) of all numbers (u,) of k records."""
