@@ -233,7 +233,7 @@ class WholeSets(Inverting):
         if labels is not None and not self.prior.y.is_floating_point():
             classes = tuple(labels.tolist())
         variance, label = z.var(0, correction=0)[: self.exact.numbers].expand(k, -1), torch.tensor(classes).to(y)
-        means, unseen = means_of(z, y, classes), z.new_zeros(1)
+        (means,), unseen = means_of(z, y, [classes]), z.new_zeros(1)
         return Inversion(means, label, torch.inf, 0.0, variance, variance, unseen, determined=False, jacobians=0)
 
     def _corners(self, sets: SetProblem, before: Corners | None = None, near: Tensor | None = None) -> Corners:
@@ -311,7 +311,7 @@ class WholeSets(Inverting):
             torch.cat([z[random.choice(mine, min(AVERAGED, len(mine)), replace=False)].mean(0) for mine in rows])
             for _ in range(DRAWN)
         ]
-        starts = torch.stack([means_of(z, y, classes), *drawn])
+        starts = torch.cat([means_of(z, y, [classes]), torch.stack(drawn)])
         label = torch.tensor(classes, device=z.device).expand(len(starts), -1)
         return starts[sets.distances(sets.problem.coordinates.of_records(starts), label).argsort()[:STARTS]]
 
@@ -346,7 +346,7 @@ class WholeSets(Inverting):
         if not labellings:
             return {}
         z, sizes = flat(sets.prior), [value.numel() for value in trainable(self.exact.net).values()]
-        a = sets.problem.coordinates.of_records(torch.stack([means_of(z, self.prior.y, each) for each in labellings]))
+        a = sets.problem.coordinates.of_records(means_of(z, self.prior.y, labellings))
         last = slice(-sum(sizes[-2:]), None)  # its bias moves by the counts of the labels, less the predictions
         far = sets.distances(a, torch.tensor(labellings, device=a.device), last)
         return dict(zip(labellings, far.tolist(), strict=True))
