@@ -65,7 +65,6 @@ class _Nearest(NamedTuple):
 
     @property
     def notes(self) -> tuple[Noted, ...]:
-        """Those of the attack inside."""
         return notes_of(self.reconstruct)
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:

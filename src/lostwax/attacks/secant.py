@@ -92,7 +92,6 @@ class _Solver(NamedTuple):
 
     @property
     def notes(self) -> tuple[Noted, ...]:
-        """Those of the first attack."""
         return notes_of(self.first)
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:

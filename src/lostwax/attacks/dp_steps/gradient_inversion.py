@@ -269,7 +269,6 @@ class GradientInverter(NamedTuple):
             search.confine(v)
 
     def _some_steps(self, history: History) -> Iterator[History]:
-        """Its steps, some at a time."""
         every = np.arange(history.absent_misfit.shape[1])
         return (history.at(some) for some in np.split(every, every[:: self.attack.steps_at_a_time][1:]))
 

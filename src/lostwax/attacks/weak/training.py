@@ -222,7 +222,6 @@ class _Training:
 
     @property
     def seconds(self) -> float:
-        """Time spent, over all runs."""
         return time.perf_counter() - self.started
 
     def done(self, *, into: float = 0.0) -> float:
@@ -271,7 +270,6 @@ class _Training:
         to.write({**tensors, "numbers": numbers})
 
     def resume(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `save` wrote."""
         step, seconds, self.best.error = tensors["numbers"].tolist()
         self.step, self.started, self.best.weights = int(step), time.perf_counter() - seconds, part(tensors, "kept.")
         self.net.load_state_dict(part(tensors, "net."))
