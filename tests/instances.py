@@ -9,7 +9,7 @@ from lostwax.attacks.calibrated_losses import CalibratedLosses
 from lostwax.attacks.closed_form.attack import ClosedForm
 from lostwax.attacks.dp_steps.gradient_inversion import GradientInversion
 from lostwax.attacks.dp_steps.prior_aware import LogLikelihood, PriorAware
-from lostwax.attacks.ensemble.attack import Ensemble
+from lostwax.attacks.ensemble import Ensemble
 from lostwax.attacks.kernel_ridge import KernelRidge
 from lostwax.attacks.membership import LikeliestRefit, NearestCandidate, Refit
 from lostwax.attacks.mnemonist import Mnemonist, MnemonistRecoNN, ToMean, ToStart
