@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -72,15 +71,19 @@ class CalibratedLosses:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Nothing is trained before the candidates are known."""
-        return _Calibrating(self, accepted(self, knowledge), seed)
+        knowledge = accepted(self, knowledge)
+
+        def choose_by_loss(release: Release, hints: Hints | None = None) -> Guess:
+            candidates = candidates_in(hints)  # (m, c, ...)
+            flat = side_by_side(candidates)
+            rows, number = distinct(flat)  # (r,), (m c,)
+            ratios = self.scores(knowledge, release, flat[rows], seed=seed)  # (m, r)
+            return choose(hints, weighed(hints, ratios.gather(1, number.view(candidates.x.shape[:2]))))
+
+        return choose_by_loss
 
     def scores(self, knowledge: Knowledge, release: Release, records: Records, *, seed: int) -> Tensor:
         """(m, n) for each model of a release and each record: log p(loss | trained on) - log p(loss | not)."""
-        reference, member = self._reference(knowledge, records, seed)
-        return membership_scores(reference, member, self.seen(knowledge, release, records))
-
-    def _reference(self, knowledge: Knowledge, records: Records, seed: int) -> tuple[Tensor, Tensor]:
-        """(s, n) what is seen of the reference models, and which records each was trained on."""
         own_seed = int(generator(seed, "adversary", "reference models").integers(2**63))
         chunks = Local()(knowledge.trainer, knowledge.net, knowledge.threat, records, models=self.models, seed=own_seed)
         seen, member = [], []
@@ -90,7 +93,7 @@ class CalibratedLosses:
                 rows = _rows(cohort.own, records)  # (chunk, k)
                 member.append(torch.zeros(len(cohort), len(records), dtype=torch.bool).scatter_(1, rows, True))
                 advance(len(cohort))
-        return torch.cat(seen), torch.cat(member)
+        return membership_scores(torch.cat(seen), torch.cat(member), self.seen(knowledge, release, records))
 
     def seen(self, knowledge: Knowledge, release: Release, records: Records) -> Tensor:
         """(m, n) the loss of each record, on the scale of `log_odds`, in double precision on the CPU."""
@@ -102,19 +105,6 @@ class CalibratedLosses:
             outputs = answers(knowledge.net, release, records.inputs)
         losses = record_losses(knowledge.facts.trainer.loss, outputs.double(), records.y.to(outputs.device))
         return log_odds(losses).cpu()
-
-
-class _Calibrating(NamedTuple):
-    attack: CalibratedLosses
-    knowledge: Knowledge
-    seed: int
-
-    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        candidates = candidates_in(hints)  # (m, c, ...)
-        flat = side_by_side(candidates)
-        rows, number = distinct(flat)  # (r,), (m c,)
-        ratios = self.attack.scores(self.knowledge, release, flat[rows], seed=self.seed)  # (m, r)
-        return choose(hints, weighed(hints, ratios.gather(1, number.view(candidates.x.shape[:2]))))
 
 
 def record_losses(stated: Loss | None, outputs: Tensor, y: Tensor) -> Tensor:

@@ -60,25 +60,18 @@ class Regressed(NamedTuple):
     def read(self, seen: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """(m, features) -> records (m, ...) in the coordinates of the span, labels (m,) and variances (m,)."""
         answers, variances = self.regression(seen)  # (classes, m, d), (classes, m)
-        place, models = self._class(seen, variances, labels), torch.arange(len(seen), device=seen.device)
-        chosen, d = answers[place, models].to(self.span.shift), self.span.shift.numel()  # (m, d and the label's)
+        models, y = torch.arange(len(seen), device=seen.device), labels
+        group = variances.argmin(0) if self.classifier is None else self.classifier.predict(seen, variances)  # (m,)
+        if labels is not None and self.classes is not None:
+            of_label = self.classes.unsqueeze(1) == labels  # (classes, m)
+            group = torch.where(of_label.any(0), of_label.int().argmax(0), group)
+        chosen, d = answers[group, models].to(self.span.shift), self.span.shift.numel()  # (m, d and the label's)
         x = chosen[:, :d].clamp(0, 1) if self.span.bounded else chosen[:, :d]
-        y = self._label(place, chosen[:, d:]) if labels is None else labels
-        return x.reshape(-1, *self.span.shift.shape), y, variances[place, models]
-
-    def _class(self, seen: Tensor, variances: Tensor, labels: Tensor | None) -> Tensor:
-        """(m,) which group answers: that of the given label, else the likeliest."""
-        place = variances.argmin(0) if self.classifier is None else self.classifier.predict(seen, variances)
-        if labels is None or self.classes is None:
-            return place
-        of_label = self.classes.unsqueeze(1) == labels  # (classes, m)
-        return torch.where(of_label.any(0), of_label.int().argmax(0), place)
-
-    def _label(self, place: Tensor, answer: Tensor) -> Tensor:
-        """(m,) or (m, targets): the group's class, or its answer (m, numbers) for the label."""
-        if self.number is not None:
-            return self.number.records(answer.reshape(-1, *self.number.shift.shape))
-        return place if self.classes is None else self.classes[place]
+        if y is None and self.number is not None:
+            y = self.number.records(chosen[:, d:].reshape(-1, *self.number.shift.shape))
+        elif y is None:
+            y = group if self.classes is None else self.classes[group]
+        return x.reshape(-1, *self.span.shift.shape), y, variances[group, models]
 
 
 KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels

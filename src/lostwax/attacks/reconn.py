@@ -20,7 +20,7 @@ from lostwax.games.protocols import accepted
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowReading, Span
-from lostwax.learning.saving import Calibration, SavedFolder, check_same
+from lostwax.learning.saving import Calibration, SavedFolder, check_same, part
 from lostwax.learning.shadow_tables import (
     MIN_SHADOWS,
     ShadowTable,
@@ -343,8 +343,8 @@ class RecoNN:
         standardise, span, line, error = saved.calibration(scale="standardise")
         with torch_seed(0, prior.device):  # the draws are overwritten
             decoder, label = self._nets(knowledge, standardise, span)
-        decoder.load_state_dict(saved.part("decoder."))
-        label.load_state_dict(saved.part("label."))
+        decoder.load_state_dict(part(saved.tensors, "decoder."))
+        label.load_state_dict(part(saved.tensors, "label."))
         return Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, line, error, self)
 
     def decoder_for(self, knowledge: Knowledge, standardise: Standardise, span: Span) -> nn.Module:

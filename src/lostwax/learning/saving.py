@@ -92,10 +92,6 @@ class SavedFolder(NamedTuple):
             words["validation_error"],
         )
 
-    def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors whose names have this prefix, without it."""
-        return part(self.tensors, prefix)
-
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names have this prefix, without it."""

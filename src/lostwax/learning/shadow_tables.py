@@ -205,14 +205,6 @@ def by_linear_response(attack: Any, knowledge: Knowledge) -> tuple[Attack, ...]:
     return tuple(form for form in forms if form.objection(knowledge) is None)
 
 
-def _with_few_known(knowledge: Knowledge) -> Knowledge:
-    """The same adversary with a part of the known records, if there are many and the threat is a dataclass."""
-    known = knowledge.facts.known_records
-    few = few_known(knowledge.trainer, known)
-    threat = with_records(knowledge.threat, lambda records: few if records is known else records)
-    return replace(knowledge, threat=threat)
-
-
 def _without_candidates(knowledge: Knowledge) -> Knowledge:
     """The same adversary, who is given no candidates, as long as the threat is a dataclass."""
     threat = knowledge.threat
@@ -238,8 +230,10 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
         records = Records.together([records, more.records])
     principal = None  # every feature
     if trained.shape[1] > engine.directions:
-        few = learn_from[: engine.directions + 1]
-        models = _shadow_table(attack, _with_few_known(knowledge), few, "directions", seed=seed)
+        known, few = knowledge.facts.known_records, few_known(knowledge.trainer, knowledge.facts.known_records)
+        threat = with_records(knowledge.threat, lambda records: few if records is known else records)
+        drawn = learn_from[: engine.directions + 1]
+        models = _shadow_table(attack, replace(knowledge, threat=threat), drawn, "directions", seed=seed)
         principal = models.seen[:, : trained.shape[1]]
     responses = engine.prepare(knowledge, principal, checked, records, len(trained))
     if not responses.check.holds:

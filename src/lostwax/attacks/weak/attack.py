@@ -22,7 +22,7 @@ from lostwax.games.protocols import accepted
 from lostwax.inits import trainable
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Decoder, ResidualDecoder, Span
-from lostwax.learning.saving import Calibration, SavedFolder, check_same
+from lostwax.learning.saving import Calibration, SavedFolder, check_same, part
 from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.learning.training import RANGES, UNKNOWN_ERRORS, ErrorLine, Term, TermFacts, answer, torch_seed
 from lostwax.provenance import fingerprint
@@ -213,7 +213,7 @@ class WeakRecoNN:
         standardise, span, line, error = saved.calibration(scale="scale")
         with torch_seed(0, device):  # the draws are overwritten
             reads = self._net(knowledge, span)
-        reads.load_state_dict(saved.part("reads."))
+        reads.load_state_dict(part(saved.tensors, "reads."))
         classes, scale = tuple(saved.words["guesses"]), HeadScale(standardise, saved.words["alike"])
         return TrainedOnHeads(knowledge.net, knowledge.access, classes, scale, reads, span, line, error, self)
 
