@@ -79,14 +79,11 @@ class Secant:
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Prepare the attack that makes the first guess."""
         knowledge = accepted(self, knowledge)
-        return _Solver(
-            knowledge, knowledge.facts.known_records, self.start.prepare(knowledge, seed=seed), self.iterations
-        )
+        return _Solver(knowledge, self.start.prepare(knowledge, seed=seed), self.iterations)
 
 
 class _Solver(NamedTuple):
     knowledge: Knowledge
-    known: Records
     first: Reconstructor
     iterations: int
 
@@ -97,7 +94,7 @@ class _Solver(NamedTuple):
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Search for each model's secret; the label is the first attack's, or given."""
         guess, prior, released = self.first(release, hints), self.knowledge.prior, release.flat().double()  # (m, p)
-        fit = _Fit(self.knowledge, self.known, Coordinates.of(prior))
+        fit = _Fit(self.knowledge, Coordinates.of(prior))
         enough = RESIDUAL_ROUNDING * torch.finfo(next(iter(release.params.values())).dtype).eps * released.norm(dim=1)
         points, certified = [], []
         for game in counted(range(len(released)), "Secant: games", len(released)):
@@ -141,16 +138,16 @@ class _Fit(Dense[_Search]):
     """The model as a function of the coordinates."""
 
     knowledge: Knowledge
-    known: Records
     coordinates: Coordinates
 
     def models(self, a: Tensor, label: Tensor) -> Tensor:
         """(q, r) of a label (1, ...) -> (q, p) in float64."""
+        net, trainer, known = self.knowledge.net, self.knowledge.trainer, self.knowledge.facts.known_records
         label = label.expand(len(a), *label.shape[1:])
         records = as_records(self.coordinates(a), label, self.knowledge.prior[:1])
         secrets = Records(records.x.unsqueeze(1), records.y.unsqueeze(1))
-        numbers = torch.zeros(len(a), dtype=torch.long, device=a.device)
-        return self.knowledge.trainer(self.knowledge.net, Cohort(self.known, secrets, numbers), seed=0).flat().double()
+        cohort = Cohort(known, secrets, torch.zeros(len(a), dtype=torch.long, device=a.device))
+        return trainer(net, cohort, seed=0).flat().double()
 
     def residuals(self, searches: Sequence[_Search], tried: Tensor) -> Tensor:
         pairs = zip(searches, tried, strict=True)

@@ -263,7 +263,11 @@ class Polisher:
             inversion = inversion._replace(is_noise=self._is_noise(point, jacobian))
         if inversion.certified and self.problem.quick.trained:
             expected = jacobian.double() @ likeliest.weakest.mT  # (p, w)
-            if not (self._accurate(likeliest.directions) and self.problem.moves(point, likeliest.weakest, expected)):
+            trainer, directions = self.problem.quick.trainer, likeliest.directions
+            eps = TF32 if trainer.tf32 and directions.is_cuda else torch.finfo(trainer.dtype or directions.dtype).eps
+            # of a direction that the weights do not see at all, rounding leaves a small number that looks like a view
+            accurate = bool(directions[-1] > ROUNDED * eps * directions.norm())
+            if not (accurate and self.problem.moves(point, likeliest.weakest, expected)):
                 exact = Linearised.of(self.problem.exact_tangents(point.a, point.label))
                 likeliest = self._likeliest_record(point, exact, rounding)
                 inversion = self._inversion(point, likeliest, rounding, search.jacobians)
@@ -290,39 +294,18 @@ class Polisher:
         models, noise = self.published.simulated(exact, z, label.expand(len(z), -1))
         return is_noise(point.residual, jacobian, models[1:] - models[0], noise)
 
-    def _accurate(self, directions: Tensor) -> bool:
-        """True if no singular value (r,) of the Jacobian is as small as its own rounding makes them.
-
-        Of a direction that the weights do not see at all, rounding leaves a small number that looks like a view of it.
-        """
-        trainer = self.problem.quick.trainer
-        eps = TF32 if trainer.tf32 and directions.is_cuda else torch.finfo(trainer.dtype or directions.dtype).eps
-        return bool(directions[-1] > ROUNDED * eps * directions.norm())
-
     def _inversion(self, point: Point, likeliest: Posterior, rounding: float, jacobians: int) -> Inversion:
         coordinates = self.problem.coordinates
         k, d = self.problem.exact.secrets, self.problem.exact.numbers
         squares, left_out = coordinates.directions.square(), self.left_out
-        variance, prior, moved = (
-            part.view(k, -1)[:, :d]
-            for part in (
-                likeliest.variance @ squares + left_out,
-                self.prior_variance @ squares + left_out,
-                likeliest.moved.square() @ squares,
-            )
-        )
+        of_unknowns = likeliest.variance @ squares + left_out, self.prior_variance @ squares + left_out
+        parts = (*of_unknowns, likeliest.moved.square() @ squares)
+        variance, prior, moved = (part.view(k, -1)[:, :d] for part in parts)
         size, pictures = coordinates(self.prior_mean).view(k, -1)[:, :d], self.problem.exact.known.x.ndim > 2
         sure = determined(variance + moved, prior + (CONSTANT * size).square(), pictures=pictures)
+        record, seen = coordinates(likeliest.a), likeliest.directions
         inversion = Inversion(
-            coordinates(likeliest.a),
-            point.label,
-            point.distance,
-            rounding,
-            variance,
-            prior,
-            likeliest.directions,
-            sure,
-            jacobians,
+            record, point.label, point.distance, rounding, variance, prior, seen, determined=sure, jacobians=jacobians
         )
         if not self.published.defended:
             return inversion
@@ -371,14 +354,14 @@ class Inverter(Polisher, Inverting):
         released = self.problem.exact.in_units(release.flat().double().to(self.like.x.device))  # (g, p)
         likeliest = self.bank.likeliest(released, self.labels(hints), self.problem.quick, self.problem.coordinates)
         starts = [[entry for likely in mine for entry in likely.entries] for mine in likeliest]
-        inversions = self._from(released, starts)
+        inversions = self._inverted(released, starts)
         finite = released.isfinite().all(1).tolist()  # models that did not diverge
         lost = [g for g, inversion in enumerate(inversions) if finite[g] and not inversion.explained]
         if self.guess is not None and lost:
             their_hints = None if hints is None else hints[torch.tensor(lost)]
             answer = self.guess(Release({name: value[lost] for name, value in release.params.items()}), their_hints)
             guesses = {lost[turn]: [start] for turn, start in self._guessed(answer.records).items()}
-            rescued = self._from(released[list(guesses)], list(guesses.values()))
+            rescued = self._inverted(released[list(guesses)], list(guesses.values()))
             for g, inversion in zip(guesses, rescued, strict=True):
                 inversions[g] = min(inversions[g], inversion, key=_rank)
         return [
@@ -386,13 +369,11 @@ class Inverter(Polisher, Inverting):
             for inversion, mine, weights in zip(inversions, likeliest, released, strict=True)
         ]
 
-    def _from(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
-        """From these starts of each game, some games at a time."""
-        parts = [slice(first, first + GAMES) for first in range(0, len(released), GAMES)]
-        return [inversion for part in parts for inversion in self._inverted(released[part], starts[part])]
-
     def _inverted(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
-        """Each game's starts in turn, the most promising first, until one explains the release."""
+        """Each game's starts in turn, the most promising first, until one explains it; some games at a time."""
+        if len(released) > GAMES:
+            parts = slice(None, GAMES), slice(GAMES, None)
+            return [inversion for part in parts for inversion in self._inverted(released[part], starts[part])]
         if self.annealing is not None:
             annealed = self.annealing(released, starts)
             if not self.by_training:
