@@ -119,11 +119,6 @@ class AnnealedSearch(GameSearch[Linearised]):
         """Whether the error of the response explains what the answer leaves of the residual."""
         return self.scale <= MISFIT
 
-    @property
-    def given_up(self) -> bool:
-        """Whether it has no answer."""
-        return self.scale == math.inf
-
     def whitened(self) -> Tensor:
         """(p, r) J' = W J F,  in deviations u of the prior:  the sum is  |W (residual + J F s)|^2 + |u + s|^2."""
         return self.whitening @ self.linear.jacobian.double() @ self.prior.factor
@@ -209,7 +204,7 @@ class Annealing(Problem[AnnealedSearch]):
                 search.scale = math.inf
             searches.append(search)
         for stage in range(max((len(noises) for _, _, noises in stages), default=0)):
-            going = [each for each in stages if stage < len(each[2]) and not each[0].given_up]
+            going = [each for each in stages if stage < len(each[2]) and each[0].scale < math.inf]
             for search, _, noises in going:
                 search.whitening = self.errors.whitening(search.size, noises[stage])
             self._fit([search for search, _, _ in going], SLOW)
@@ -217,7 +212,7 @@ class Annealing(Problem[AnnealedSearch]):
                 value = float(search.values(search.point.a[None], search.point.residual[None]))
                 if not value <= HOPELESS * len(search.released) and not start.last:
                     search.scale = math.inf
-        self._choose_scale([search for search in searches if not search.given_up])
+        self._choose_scale([search for search in searches if search.scale < math.inf])
         return searches
 
     def _choose_scale(self, searches: list[AnnealedSearch]) -> None:
