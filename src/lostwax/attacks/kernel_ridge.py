@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -13,23 +11,20 @@ from torch import Tensor, nn
 from lostwax.fields import at_least, between, check_fields
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
-from lostwax.learning.augment import Augment
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes, largest_class
 from lostwax.learning.decoders import Span
 from lostwax.learning.kernel_regression import ClassRegression, Regression
 from lostwax.learning.shadow_tables import (
     MIN_SHADOWS,
+    Shadowed,
     ShadowTable,
-    by_linear_response,
     features_seen,
     notes_on,
     seen_and_given,
     shadow_cost,
-    shadow_objection,
     shadow_tables,
     with_given,
 )
-from lostwax.shadows import LinearResponse
 
 __all__ = ["KernelRidge", "Regressed"]
 
@@ -80,7 +75,7 @@ KERNELS = 6  # of s x s numbers: products, similarities, factors, eigenvectors
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelRidge:
+class KernelRidge(Shadowed):
     """Train shadow models on records of the prior, and read the record off a model by kernel ridge regression.
 
     One regression per class, from the model's similarity to each shadow model to the record. Kernel and ridge minimise
@@ -90,24 +85,14 @@ class KernelRidge:
     error; the other settings are as for RecoNN.
     """
 
-    shadows: int | None = None
-    augment: Augment | None = None
     validation: float = 0.05
-    device: str | None = None
-    store: str | Path | None = None
-    engine: LinearResponse | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, shadows=at_least(MIN_SHADOWS), validation=between(0, 1, "()"))
 
-    def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
-        return shadow_objection(self, knowledge)
-
     def facts(self) -> AttackFacts:
         """The best of those that learn from shadow models."""
-        cheaper = partial(by_linear_response, self)
-        return AttackFacts(strength=40, reads_weights=True, device=self.device, cheaper=cheaper)
+        return AttackFacts(strength=40, reads_weights=True, device=self.device, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and a regression per class."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.games import Attack, Cohort, Hints, Knowledge, Records, Release
+from lostwax.games import Cohort, Hints, Knowledge, Reconstructor, Records, Release
 from lostwax.games.nouns import with_records
 from lostwax.games.protocols import accepted
 from lostwax.learning.augment import Augment
@@ -81,7 +82,7 @@ def with_given(x: Tensor, hints: Hints | None) -> Tensor:
 
 
 def _shadow_table(
-    attack: _Shadowed,
+    attack: Shadowed,
     knowledge: Knowledge,
     targets: Records,
     purpose: str,
@@ -132,52 +133,57 @@ def adversary_seed(seed: int, purpose: str) -> int:
     return int(generator(seed, "adversary", purpose).integers(2**63))
 
 
-class _Shadowed(Attack, Protocol):
-    """An attack that trains shadow models, with the settings of RecoNN."""
-
-    @property
-    def shadows(self) -> int | None: ...
-    @property
-    def augment(self) -> Augment | None: ...
-    @property
-    def validation(self) -> float: ...
-    @property
-    def device(self) -> str | None: ...
-    @property
-    def store(self) -> str | Path | None: ...
-    @property
-    def engine(self) -> LinearResponse | None: ...
-
-
-def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
-    """Why this many shadow models cannot be trained for this game; None if they can."""
-    prior = knowledge.prior
-    work = "it rebuilds the one record that an informed adversary does not know"
-    if (reason := knowledge.facts.not_one_secret(knowledge.threat, work)) is not None:
-        return reason
-    if not prior.x.is_floating_point():
-        return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
-    if len(prior) < MIN_SHADOWS:
-        return f"it needs at least {MIN_SHADOWS} records in the prior, and there are {len(prior)}."
-    if attack.engine is not None and (reason := attack.engine.objection(knowledge)) is not None:
-        return reason
-    if attack.engine is not None and (records := min(attack.shadows or len(prior), len(prior))) < MIN_CHECKED:
-        return (
-            f"linear response is checked on at least {MIN_CHECKED} trained models, and {records} shadow models are "
-            "asked for. Train them instead (engine=None)."
-        )
-    if attack.shadows is None or attack.shadows <= len(prior):
-        return None
-    if attack.augment is None:
-        return (
-            f"{attack.shadows} shadow models need as many records, and the prior holds {len(prior)}. Ask for at most "
-            f"{len(prior)}, bring {attack.shadows - len(prior)} more, make them with augment=Shifts() or Affine(), "
-            "or, where training is random, train on each more than once with augment=Repeats()."
-        )
-    return attack.augment.objection(prior)
-
-
 ENGINES = tuple(LinearResponse(directions=count) for count in (256, 64, 16))  # where training all models is too slow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shadowed(ABC):
+    """The settings of an attack that learns from shadow models, and where it applies."""
+
+    shadows: int | None = None
+    augment: Augment | None = None
+    validation: float = 0.1
+    device: str | None = None
+    store: str | Path | None = None
+    engine: LinearResponse | None = None
+
+    @abstractmethod
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
+        """Train the shadow models and learn from them. Victims trained with the same seed share no draw."""
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it is not applicable."""
+        prior = knowledge.prior
+        work = "it rebuilds the one record that an informed adversary does not know"
+        if (reason := knowledge.facts.not_one_secret(knowledge.threat, work)) is not None:
+            return reason
+        if not prior.x.is_floating_point():
+            return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
+        if len(prior) < MIN_SHADOWS:
+            return f"it needs at least {MIN_SHADOWS} records in the prior, and there are {len(prior)}."
+        if self.engine is not None and (reason := self.engine.objection(knowledge)) is not None:
+            return reason
+        if self.engine is not None and (records := min(self.shadows or len(prior), len(prior))) < MIN_CHECKED:
+            return (
+                f"linear response is checked on at least {MIN_CHECKED} trained models, and {records} shadow models are "
+                "asked for. Train them instead (engine=None)."
+            )
+        if self.shadows is None or self.shadows <= len(prior):
+            return None
+        if self.augment is None:
+            return (
+                f"{self.shadows} shadow models need as many records, and the prior holds {len(prior)}. Ask for at most "
+                f"{len(prior)}, bring {self.shadows - len(prior)} more, make them with augment=Shifts() or Affine(), "
+                "or, where training is random, train on each more than once with augment=Repeats()."
+            )
+        return self.augment.objection(prior)
+
+    def cheaper(self, knowledge: Knowledge) -> tuple[Shadowed, ...]:
+        """The same attack by linear response, where that is possible, the dearest form first."""
+        forms = [replace(self, engine=engine) for engine in (() if self.engine else ENGINES)]
+        return tuple(form for form in forms if form.objection(knowledge) is None)
+
+
 SWEEP = 4  # trainings that one direction takes, about
 STEPS_KEPT = 30  # of the sum over steps, about
 ONE_RECORD = 3  # passes over one record, in passes of training over the known ones
@@ -199,12 +205,6 @@ def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: in
     return Cost(trainings * rate.training, float(size * numbers))
 
 
-def by_linear_response(attack: Any, knowledge: Knowledge) -> tuple[Attack, ...]:
-    """The same attack by linear response, where that is possible, the dearest form first."""
-    forms = [replace(attack, engine=engine) for engine in (() if attack.engine else ENGINES)]
-    return tuple(form for form in forms if form.objection(knowledge) is None)
-
-
 def _without_candidates(knowledge: Knowledge) -> Knowledge:
     """The same adversary, who is given no candidates, as long as the threat is a dataclass."""
     threat = knowledge.threat
@@ -214,7 +214,7 @@ def _without_candidates(knowledge: Knowledge) -> Knowledge:
     return replace(knowledge, threat=replace(threat, **nothing)) if nothing else knowledge
 
 
-def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:
+def shadow_tables(attack: Shadowed, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:
     """The knowledge on the attack's device, shadow models to learn from, and held-out ones."""
     knowledge = _without_candidates(accepted(attack, knowledge))
     learn_from, test_on = targets(attack, knowledge.prior, seed)
@@ -256,7 +256,7 @@ def notes_on(unseen: ShadowTable, errors: Callable[[Tensor], Tensor]) -> tuple[s
     return (*unseen.notes, f"The error is {size} (mean squared, {len(unseen.seen)} held-out records).")
 
 
-def targets(attack: _Shadowed, prior: Records, seed: int) -> tuple[Records, Records]:
+def targets(attack: Shadowed, prior: Records, seed: int) -> tuple[Records, Records]:
     """Records to learn from, augmented if there are too few, and held-out records."""
     order = torch.from_numpy(generator(seed, "adversary", "split").permutation(len(prior))).to(prior.x.device)
     shadows = attack.shadows or len(prior)

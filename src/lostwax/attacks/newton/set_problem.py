@@ -213,13 +213,13 @@ class SetProblem:
             released = exact.in_units(release.flat().double())
             inside = NumberRange.of(prior, of_record, k)
             return cls(Problem(exact, quick, of_record.times(k)), released, prior, inside, None)
-        of_label = of_record.directions[of_record.directions[:, d:].any(1)][:, d:]  # where a label is a number
+        of_label = of_record.directions[of_record.directions[:, d:].any(1)][:, d:]  # (s, e) where labels are numbers
 
         def labelled(origin: Tensor, directions: Tensor) -> Coordinates:
             """Each record followed by its label."""
-            return Coordinates.anywhere(
-                torch.cat([origin, of_record.origin[d:]]), torch.block_diag(directions, of_label).to(directions)
-            )
+            pad, e = nn.functional.pad, of_label.shape[1]
+            both = torch.cat([pad(directions, (0, e)), pad(of_label, (len(origin), 0))])
+            return Coordinates.anywhere(torch.cat([origin, of_record.origin[d:]]), both)
 
         inputs = torch.eye(len(span.rows)).to(span.rows)
         ours, record = labelled(span.constant * inputs[-1], inputs[:-1]), labelled(*span.points[:2])
@@ -239,7 +239,8 @@ class SetProblem:
     def distances(self, a: Tensor, label: Tensor, weights: slice = slice(None)) -> Tensor:
         """(s,) of models quickly trained on unknowns (s, r) of classes (s, k) from the release, in some weights."""
         models = self.problem.quick(self.problem.coordinates(a), label).double()
-        return (models - self.released)[:, weights].norm(dim=1).nan_to_num(torch.inf)
+        far: Tensor = (models - self.released)[:, weights].norm(dim=1)
+        return far.nan_to_num(torch.inf)
 
     def near(self, a: Tensor, label: Tensor) -> bool:
         """True if unknowns (r,) of classes (k,) need no more than a few steps."""
