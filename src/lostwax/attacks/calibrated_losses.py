@@ -13,9 +13,9 @@ from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Loss, Reconstruc
 from lostwax.games.protocols import accepted
 from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
 from lostwax.learning.costs import DOUBLE, Cost, Rate
+from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.losses import CrossEntropy, MultiLabel, SquaredError
 from lostwax.progress import progress
-from lostwax.seeds import generator
 from lostwax.shadows import Local
 
 CLIP = 3.0  # robust deviations, beyond which a reference model counts as this far
@@ -84,7 +84,7 @@ class CalibratedLosses:
 
     def scores(self, knowledge: Knowledge, release: Release, records: Records, *, seed: int) -> Tensor:
         """(m, n) for each model of a release and each record: log p(loss | trained on) - log p(loss | not)."""
-        own_seed = int(generator(seed, "adversary", "reference models").integers(2**63))
+        own_seed = adversary_seed(seed, "reference models")
         chunks = Local()(knowledge.trainer, knowledge.net, knowledge.threat, records, models=self.models, seed=own_seed)
         seen, member = [], []
         with progress("reference models", self.models) as advance:

@@ -19,6 +19,7 @@ from lostwax.games.threats import InOrder
 from lostwax.learning.coordinates import Coordinates, as_records, classes_of, flat, unsolvable
 from lostwax.learning.costs import TABLES, Cost, Rate, classes
 from lostwax.learning.kernel_regression import ClassRegression, LocalRegression, Regression
+from lostwax.learning.shadow_tables import adversary_seed, finite_models
 from lostwax.learning.standardise import Standardise
 from lostwax.progress import counted
 from lostwax.seeds import generator
@@ -140,12 +141,7 @@ class Simulator(NamedTuple):
     def regressed(self, members: Tensor, label: int, *purpose: int | str) -> First:
         """The regression over models trained on each of the members (s, q), without those that diverged."""
         seen = self.seen(members, torch.full((len(members),), label), *purpose)
-        finite = seen.isfinite().all(1)  # (s,)
-        if 2 * int(finite.sum()) < len(seen):
-            raise ValueError(
-                f"Ensemble: {int((~finite).sum())} of {len(seen)} simulated models hold NaN or infinite numbers: the "
-                "victim's training diverges. Lower its learning rate."
-            )
+        finite = finite_models("Ensemble", seen, "simulated", broken_share=0.5)  # (s,)
         seen, members = seen[finite], members[finite]
         return First(LocalRegression.fit(seen, members), seen, members)
 
@@ -153,7 +149,7 @@ class Simulator(NamedTuple):
         """(s, features) what the adversary would see if the secret were each of the members (s, q)."""
         net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
         candidates = self.frame.records(members, labels)
-        draws = int(generator(self.seed, "adversary", *purpose).integers(2**63))
+        draws = adversary_seed(self.seed, *purpose)
         chunks = Local()(trainer, net, InOrder(self.known), candidates, models=len(candidates), seed=draws)
         return torch.cat([access(net, release) for _, release in chunks]).to(members.device)
 

@@ -16,9 +16,9 @@ from lostwax.games.protocols import accepted, objection_to
 from lostwax.games.threats import InOrder
 from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
 from lostwax.learning.costs import DOUBLE, Cost, Rate, predicted
+from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.metrics import MSE
 from lostwax.progress import progress
-from lostwax.seeds import generator
 from lostwax.shadows import Local
 
 VARIANCES = 4  # tables of one game: scatter, variance, and what is compared with them
@@ -204,7 +204,7 @@ class _Refitting(NamedTuple):
     def _trained(self, pool: Records, chunk: int | None, *purpose: int | str) -> Iterator[tuple[Tensor, Tensor]]:
         """By chunks: rows of the pool, and what is seen of models trained on them, with draws of their own."""
         net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
-        draws = int(generator(self.seed, "adversary", *purpose).integers(2**63))
+        draws = adversary_seed(self.seed, *purpose)
         for cohort, release in Local(chunk)(trainer, net, InOrder(self.known), pool, models=len(pool), seed=draws):
             yield cohort.index, access(net, release)  # (chunk,), (chunk, features)
 

@@ -56,14 +56,20 @@ class ShadowTable(NamedTuple):
             raise ValueError(
                 f"ShadowTable: expected one record per model, got {len(self.records)} for {len(self.seen)} models."
             )
-        models = self.seen[:, : self.seen.shape[1] - self.given]
-        broken = sum(int((~part.isfinite().all(1)).sum()) for part in torch.split(models, ROWS_AT_A_TIME))
-        if broken:
-            raise ValueError(
-                f"{attack}: {broken} of {len(models)} shadow models hold NaN or infinite numbers: the victim's "
-                "training diverges. Lower its learning rate."
-            )
+        finite_models(attack, self.seen[:, : self.seen.shape[1] - self.given])
         return self
+
+
+def finite_models(attack: str, seen: Tensor, kind: str = "shadow", *, broken_share: float = 0.0) -> Tensor:
+    """(s,) which models (s, features) hold finite numbers alone; raises if more than a share do not."""
+    finite = torch.cat([part.isfinite().all(1) for part in torch.split(seen, ROWS_AT_A_TIME)])
+    broken = int((~finite).sum())
+    if broken > broken_share * len(seen):
+        raise ValueError(
+            f"{attack}: {broken} of {len(seen)} {kind} models hold NaN or infinite numbers: the victim's training "
+            "diverges. Lower its learning rate."
+        )
+    return finite
 
 
 def seen_and_given(seen: Tensor, hints: Hints | None) -> Tensor:
@@ -128,9 +134,9 @@ def _chunks(game: Game, store: str | Path | None, *, announce: bool) -> Iterator
     return engine(game.trainer, game.net, game.threat, game.pool, models=models, seed=game.seed)
 
 
-def adversary_seed(seed: int, purpose: str) -> int:
+def adversary_seed(seed: int, *purpose: int | str) -> int:
     """The adversary's seed for one purpose, different from the game's."""
-    return int(generator(seed, "adversary", purpose).integers(2**63))
+    return int(generator(seed, "adversary", *purpose).integers(2**63))
 
 
 ENGINES = tuple(LinearResponse(directions=count) for count in (256, 64, 16))  # where training all models is too slow

@@ -23,7 +23,7 @@ from lostwax.games import Knowledge, Records, Release
 from lostwax.games.facts import hold_out_of
 from lostwax.learning.decoders import Span
 from lostwax.learning.saving import part
-from lostwax.learning.shadow_tables import adversary_seed
+from lostwax.learning.shadow_tables import adversary_seed, finite_models
 from lostwax.learning.standardise import Standardise
 from lostwax.learning.training import Best, Criterion, answer, fit, torch_seed
 from lostwax.progress import progress
@@ -72,12 +72,7 @@ class Heads(NamedTuple):
         tile = game.tile()
         cut = (range(start, min(start + tile, models)) for start in range(0, models, tile))
         seen = torch.cat([see(game.trainer(game.net, game.deal(numbers), seed=game.seed)) for numbers in cut])
-        broken = int((~seen.flatten(1).isfinite().all(1)).sum())
-        if broken:
-            raise ValueError(
-                f"WeakRecoNN: {broken} of {models} shadow models hold NaN or infinite numbers: the victim's training "
-                "diverges. Lower its learning rate."
-            )
+        finite_models("WeakRecoNN", seen.flatten(1))
         return cls(game, see, HeadScale.fit(seen, alike=alike))
 
     def trained(self, numbers: range) -> tuple[Tensor, Tensor]:
