@@ -43,6 +43,7 @@ from lostwax.learning.training import (
     errors,
     fit,
     torch_seed,
+    unlearnable,
 )
 from lostwax.progress import progress
 
@@ -259,19 +260,14 @@ class RecoNN(Shadowed):
         """Why it is not applicable."""
         if (reason := super().objection(knowledge)) is not None:
             return reason
-        prior, decoder = knowledge.prior, self.decoder
+        decoder = self.decoder
         if isinstance(decoder, RowReading):
             if (reason := rows_objection(knowledge.net, knowledge.access)) is not None:
                 return reason
             if self.engine is not None:
                 return "its decoder reads single weights, which linear response does not give."
             decoder = decoder.picture
-        try:
-            with torch.device("meta"):  # for its error message: no memory, no draws
-                decoder.build(1, tuple(prior.x.shape[1:]))
-        except ValueError as error:
-            return str(error)
-        return next((reason for term in self.terms if (reason := term.objection(prior.x)) is not None), None)
+        return unlearnable(decoder, self.terms, knowledge.prior.x)
 
     def facts(self) -> AttackFacts:
         """After KernelRidge, which has nothing to tune."""

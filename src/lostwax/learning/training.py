@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import above, at_least, between, check_fields
-from lostwax.learning.decoders import PatchDiscriminator, Span
+from lostwax.learning.decoders import Decoder, PatchDiscriminator, Span
 from lostwax.learning.kernel_regression import log_size
 from lostwax.metrics import LPIPS
 from lostwax.seeds import seed_torch
@@ -40,6 +40,16 @@ class Term(Protocol):
 
     def begin(self, like: Tensor) -> Criterion:
         """The term for one training, with answers like these (n, ...); draws come from torch's generator."""
+
+
+def unlearnable(decoder: Decoder, terms: Iterable[Term], records: Tensor) -> str | None:
+    """Why a decoder cannot learn such records (n, ...) with these terms, as a sentence; None if it can."""
+    try:
+        with torch.device("meta"):  # for its error message: no memory, no draws
+            decoder.build(1, tuple(records.shape[1:]))
+    except ValueError as error:
+        return str(error)
+    return next((reason for term in terms if (reason := term.objection(records)) is not None), None)
 
 
 @dataclass(frozen=True)
