@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.least_squares import GameSearch, Linearised, Rule
+from lostwax.attacks.least_squares import GameSearch, Linearised, Rule, in_turn
 from lostwax.attacks.newton.bank import Classes, Entry
 from lostwax.attacks.newton.training_map import Problem
 
@@ -172,22 +172,18 @@ class Annealing(Problem[AnnealedSearch]):
 
         All games take a step together, as their Jacobians cost less on a GPU.
         """
-        starts = [_starts(mine) for mine in entries]
-        best = self._searched([mine[0] for mine in starts], released)
-        for turn in range(1, max(map(len, starts))):
-            again = [
-                game
-                for game, mine in enumerate(starts)
-                if turn < len(mine) and not best[game].explained and 0 < best[game].size < FAR
-            ]
-            if not again:
-                break
-            searches = self._searched([starts[game][turn] for game in again], released[again])
-            for game, search in zip(again, searches, strict=True):
-                jacobians = best[game].jacobians + search.jacobians
-                best[game] = min(best[game], search, key=lambda each: (each.scale, each.point.distance))
-                best[game].jacobians = jacobians
-        return best
+
+        def better(before: AnnealedSearch, after: AnnealedSearch) -> AnnealedSearch:
+            best = min(before, after, key=lambda search: (search.scale, search.point.distance))
+            best.jacobians = before.jacobians + after.jacobians
+            return best
+
+        return in_turn(
+            [_starts(mine) for mine in entries],
+            lambda games, starts: self._searched(starts, released[list(games)]),
+            lambda _, search: search.explained or not 0 < search.size < FAR,
+            better,
+        )
 
     def _searched(self, starts: Sequence[Start], released: Tensor) -> list[AnnealedSearch]:
         """From one start of each game (g, p); those of games that no record can explain are given up."""

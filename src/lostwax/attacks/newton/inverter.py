@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.attacks.least_squares import ROUNDED, GameSearch, Linearised, Point
+from lostwax.attacks.least_squares import ROUNDED, GameSearch, Linearised, Point, in_turn
 from lostwax.attacks.newton.annealing import AnnealedSearch, Annealing
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
 from lostwax.attacks.newton.misfit import AnswerCheck, OtherRecords, is_noise
@@ -361,9 +362,9 @@ class Inverter(Polisher, Inverting):
             their_hints = None if hints is None else hints[torch.tensor(lost)]
             answer = self.guess(Release({name: value[lost] for name, value in release.params.items()}), their_hints)
             guesses = {lost[turn]: [start] for turn, start in self._guessed(answer.records).items()}
-            rescued = self._inverted(released[list(guesses)], list(guesses.values()))
+            rescued = self._inverted(released[list(guesses)], list(guesses.values())) if guesses else []
             for g, inversion in zip(guesses, rescued, strict=True):
-                inversions[g] = min(inversions[g], inversion, key=_rank)
+                inversions[g] = _better(inversions[g], inversion)
         return [
             inversion.or_start(mine[0], self.problem.coordinates, weights)
             for inversion, mine, weights in zip(inversions, likeliest, released, strict=True)
@@ -388,14 +389,9 @@ class Inverter(Polisher, Inverting):
                     evidence = [self._evidence(*each) for each in zip(predicted, errors, strict=True)]
                     return [inversion._replace(determined=False) for inversion in evidence]  # no model was trained
                 raced = [[search] for search in predicted]
-        best = self.finish([mine[0] for mine in raced])
-        for turn in range(1, max(map(len, raced))):
-            again = [g for g, mine in enumerate(raced) if not best[g].explained and turn < len(mine)]
-            if not again:
-                break
-            for g, inversion in zip(again, self.finish([raced[g][turn] for g in again]), strict=True):
-                best[g] = min(best[g], inversion, key=_rank)
-        return best
+        return in_turn(
+            raced, lambda _, searches: self.finish(searches), lambda _, inversion: inversion.explained, _better
+        )
 
     def _guessed(self, answer: Records) -> dict[int, Entry]:
         """The other attack's guesses (g, k, ...) as starts, except for classes that are not in the bank."""
@@ -423,20 +419,19 @@ class Inverter(Polisher, Inverting):
     def _predicted(self, raced: list[list[TrainingSearch]], released: Tensor) -> list[TrainingSearch]:
         """Where the search by linear response ends, from each game's starts in turn until one predicts the release."""
         problem, sizes = replace(self.problem, exact=self.problem.quick), released.norm(dim=1).tolist()  # (g,)
-        best: dict[int, TrainingSearch] = {}
-        for turn in range(FOLLOWED):
-            again = [
-                g
-                for g, mine in enumerate(raced)
-                if turn < len(mine) and (g not in best or best[g].point.distance > UNLIKELY * sizes[g])
-            ]
-            searches = [replace(raced[g][turn], enough=PREDICTED * sizes[g]) for g in again]
-            if searches:
-                problem.descend(searches, BY_RESPONSE, self.jacobians)
-            for g, search in zip(again, searches, strict=True):
-                if g not in best or search.point.distance < best[g].point.distance:
-                    best[g] = search
-        return [replace(best[g], jacobians=0) for g in range(len(raced))]
+
+        def descend(games: Sequence[int], begun: list[TrainingSearch]) -> list[TrainingSearch]:
+            searches = [replace(search, enough=PREDICTED * sizes[g]) for g, search in zip(games, begun, strict=True)]
+            problem.descend(searches, BY_RESPONSE, self.jacobians)
+            return searches
+
+        best = in_turn(
+            [mine[:FOLLOWED] for mine in raced],
+            descend,
+            lambda g, search: not search.point.distance > UNLIKELY * sizes[g],
+            lambda before, after: min(before, after, key=lambda search: search.point.distance),
+        )
+        return [replace(search, jacobians=0) for search in best]
 
     def _by_response(self, search: AnnealedSearch) -> Inversion:
         """The answer of an annealed search, with its predicted error; no model was trained on it.
@@ -461,6 +456,6 @@ class Inverter(Polisher, Inverting):
         return self.at_means[classes]
 
 
-def _rank(inversion: Inversion) -> tuple[bool, float]:
+def _better(before: Inversion, after: Inversion) -> Inversion:
     """First what explains the release, then what comes closer to it."""
-    return not inversion.explained, inversion.residual
+    return min(before, after, key=lambda inversion: (not inversion.explained, inversion.residual))
