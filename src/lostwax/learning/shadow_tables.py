@@ -144,7 +144,7 @@ ENGINES = tuple(LinearResponse(directions=count) for count in (256, 64, 16))  # 
 
 @dataclass(frozen=True, kw_only=True)
 class Shadowed(ABC):
-    """The settings of an attack that learns from shadow models, and where it applies."""
+    """The settings of an attack that learns from shadow models, and where it applies. `RecoNN` says what they mean."""
 
     shadows: int | None = None
     augment: Augment | None = None
