@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,7 +12,15 @@ from lostwax.access import answers
 from lostwax.fields import at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Loss, Reconstructor, Records, Release
 from lostwax.games.protocols import accepted
-from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
+from lostwax.learning.candidates import (
+    candidates_in,
+    choose,
+    distinct,
+    no_candidates,
+    scored_once,
+    side_by_side,
+    weighed,
+)
 from lostwax.learning.costs import DOUBLE, Cost, Rate
 from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.losses import CrossEntropy, MultiLabel, SquaredError
@@ -74,11 +83,8 @@ class CalibratedLosses:
         knowledge = accepted(self, knowledge)
 
         def choose_by_loss(release: Release, hints: Hints | None = None) -> Guess:
-            candidates = candidates_in(hints)  # (m, c, ...)
-            flat = side_by_side(candidates)
-            rows, number = distinct(flat)  # (r,), (m c,)
-            ratios = self.scores(knowledge, release, flat[rows], seed=seed)  # (m, r)
-            return choose(hints, weighed(hints, ratios.gather(1, number.view(candidates.x.shape[:2]))))
+            score = partial(self.scores, knowledge, release, seed=seed)
+            return choose(hints, weighed(hints, scored_once(candidates_in(hints), score)))
 
         return choose_by_loss
 
