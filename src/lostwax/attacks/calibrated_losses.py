@@ -94,8 +94,8 @@ class CalibratedLosses:
         chunks = Local()(knowledge.trainer, knowledge.net, knowledge.threat, records, models=self.models, seed=own_seed)
         seen, member = [], []
         with progress("reference models", self.models) as advance:
-            for cohort, release in chunks:
-                seen.append(self.seen(knowledge, release, records))
+            for cohort, reference in chunks:
+                seen.append(self.seen(knowledge, reference, records))
                 rows = _rows(cohort.own, records)  # (chunk, k)
                 member.append(torch.zeros(len(cohort), len(records), dtype=torch.bool).scatter_(1, rows, True))
                 advance(len(cohort))
