@@ -18,7 +18,6 @@ from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records,
 from lostwax.games.protocols import accepted
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowReading, Span
-from lostwax.learning.saving import Calibration, SavedFolder, check_same, part
 from lostwax.learning.shadow_tables import (
     MIN_SHADOWS,
     Shadowed,
@@ -36,12 +35,16 @@ from lostwax.learning.training import (
     RANGES,
     UNKNOWN_ERRORS,
     Best,
+    Calibration,
     ErrorLine,
     Examples,
+    SavedFolder,
     Term,
     answer,
+    check_same,
     errors,
     fit,
+    part,
     torch_seed,
     unlearnable,
 )

@@ -22,15 +22,18 @@ from lostwax.games.protocols import accepted
 from lostwax.inits import trainable
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Decoder, ResidualDecoder, Span
-from lostwax.learning.saving import Calibration, SavedFolder, check_same, part
 from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.learning.training import (
     RANGES,
     UNKNOWN_ERRORS,
+    Calibration,
     ErrorLine,
+    SavedFolder,
     Term,
     TermFacts,
     answer,
+    check_same,
+    part,
     torch_seed,
     unlearnable,
 )

@@ -22,10 +22,9 @@ from lostwax.files import read_tensors, write_tensors
 from lostwax.games import Knowledge, Records, Release
 from lostwax.games.facts import hold_out_of
 from lostwax.learning.decoders import Span
-from lostwax.learning.saving import part
 from lostwax.learning.shadow_tables import adversary_seed, finite_models
 from lostwax.learning.standardise import Standardise
-from lostwax.learning.training import Best, Criterion, answer, fit, torch_seed
+from lostwax.learning.training import Best, Criterion, answer, fit, part, torch_seed
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator, seed_torch
