@@ -16,8 +16,8 @@ import numpy as np
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.ensemble import attack as reconstructor
-from lostwax.attacks.ensemble.simulation import inflation
+from lostwax.attacks import ensemble as reconstructor
+from lostwax.attacks.ensemble import inflation
 from lostwax.games import Knowledge
 from lostwax_dev.results import Row, write_rows
 

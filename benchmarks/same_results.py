@@ -360,7 +360,6 @@ PROCEDURES: dict[str, Callable[[], Any]] = {
     ),
     "dpsgd_reconn": lambda: informed(reconn(), trainer=dpsgd(publish_steps=False)),
     "mnemonist": lambda: informed(mnemonist()),
-    "embedding": lambda: informed(part("EmbeddingRecoNN")(attack=reconn(), picture=reconn()), net=cnn()),
     "defended_rounded": lambda: informed(
         lw.KernelRidge(), trainer=defended(lw.defences.Rounded(torch.bfloat16)), games=20
     ),

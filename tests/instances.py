@@ -9,10 +9,10 @@ from lostwax.attacks.calibrated_losses import CalibratedLosses
 from lostwax.attacks.closed_form.attack import ClosedForm
 from lostwax.attacks.dp_steps.gradient_inversion import GradientInversion
 from lostwax.attacks.dp_steps.prior_aware import LogLikelihood, PriorAware
-from lostwax.attacks.ensemble.attack import Ensemble
+from lostwax.attacks.ensemble import Ensemble
 from lostwax.attacks.kernel_ridge import KernelRidge
 from lostwax.attacks.membership import LikeliestRefit, NearestCandidate, Refit
-from lostwax.attacks.mnemonist import EmbeddingRecoNN, Mnemonist, MnemonistRecoNN, ToMean, ToStart
+from lostwax.attacks.mnemonist import Mnemonist, MnemonistRecoNN, ToMean, ToStart
 from lostwax.attacks.newton.attack import Newton
 from lostwax.attacks.reconn import RecoNN
 from lostwax.attacks.secant import Secant
@@ -73,11 +73,6 @@ def instances(kind):
 def mnemonistreconn_instances():
     attack = RecoNN(decoder=MLPDecoder(width=16), epochs=3)
     return tuple(MnemonistRecoNN(attack=attack, mnemonist=mnemonist) for mnemonist in instances(Mnemonist))
-
-
-def embeddingreconn_instances():
-    small = RecoNN(decoder=MLPDecoder(width=16), epochs=3)
-    return (EmbeddingRecoNN(attack=small, picture=small),)
 
 
 def weakreconn_instances():
@@ -174,7 +169,6 @@ INSTANCES = {
     Secant: lambda: (Secant(), Secant(iterations=1, start=KernelRidge(shadows=12))),
     Refit: lambda: (Refit(), Refit(repeats=3)),
     MnemonistRecoNN: mnemonistreconn_instances,
-    EmbeddingRecoNN: embeddingreconn_instances,
     ToStart: lambda: ((ToStart(),)),
     ToMean: lambda: ((ToMean(),)),
     Mnemonist: lambda: (Mnemonist(masks=40), Mnemonist(masks=40, erase=ToMean())),

@@ -16,7 +16,7 @@ from killed import deaths, dies, in_a_fork
 from lostwax import reports
 from lostwax.attacks.weak.training import Checkpoint
 from lostwax.cli import main
-from lostwax.learning.saving import SavedFolder
+from lostwax.learning.training import SavedFolder
 from lostwax.recipes import STARTERS, start
 from shadows.game import fill, tree
 

@@ -7,7 +7,7 @@ from lostwax.attacks.dp_steps import GradientInversion, PriorAware
 from lostwax.attacks.ensemble import Ensemble
 from lostwax.attacks.kernel_ridge import KernelRidge
 from lostwax.attacks.membership import NearestCandidate, Refit
-from lostwax.attacks.mnemonist import EmbeddingRecoNN, Mnemonist, MnemonistRecoNN
+from lostwax.attacks.mnemonist import Mnemonist, MnemonistRecoNN
 from lostwax.attacks.newton import Newton
 from lostwax.attacks.reconn import RecoNN
 from lostwax.attacks.secant import Secant
@@ -17,7 +17,6 @@ from lostwax.attacks.weak import WeakRecoNN
 __all__ = [
     "CalibratedLosses",
     "ClosedForm",
-    "EmbeddingRecoNN",
     "Ensemble",
     "GradientInversion",
     "KernelRidge",

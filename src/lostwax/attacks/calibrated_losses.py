@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,11 +12,19 @@ from lostwax.access import answers
 from lostwax.fields import at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Loss, Reconstructor, Records, Release
 from lostwax.games.protocols import accepted
-from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
+from lostwax.learning.candidates import (
+    candidates_in,
+    choose,
+    distinct,
+    no_candidates,
+    scored_once,
+    side_by_side,
+    weighed,
+)
 from lostwax.learning.costs import DOUBLE, Cost, Rate
+from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.losses import CrossEntropy, MultiLabel, SquaredError
 from lostwax.progress import progress
-from lostwax.seeds import generator
 from lostwax.shadows import Local
 
 CLIP = 3.0  # robust deviations, beyond which a reference model counts as this far
@@ -72,25 +80,26 @@ class CalibratedLosses:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Nothing is trained before the candidates are known."""
-        return _Calibrating(self, accepted(self, knowledge), seed)
+        knowledge = accepted(self, knowledge)
+
+        def choose_by_loss(release: Release, hints: Hints | None = None) -> Guess:
+            score = partial(self.scores, knowledge, release, seed=seed)
+            return choose(hints, weighed(hints, scored_once(candidates_in(hints), score)))
+
+        return choose_by_loss
 
     def scores(self, knowledge: Knowledge, release: Release, records: Records, *, seed: int) -> Tensor:
         """(m, n) for each model of a release and each record: log p(loss | trained on) - log p(loss | not)."""
-        reference, member = self._reference(knowledge, records, seed)
-        return membership_scores(reference, member, self.seen(knowledge, release, records))
-
-    def _reference(self, knowledge: Knowledge, records: Records, seed: int) -> tuple[Tensor, Tensor]:
-        """(s, n) what is seen of the reference models, and which records each was trained on."""
-        own_seed = int(generator(seed, "adversary", "reference models").integers(2**63))
+        own_seed = adversary_seed(seed, "reference models")
         chunks = Local()(knowledge.trainer, knowledge.net, knowledge.threat, records, models=self.models, seed=own_seed)
         seen, member = [], []
         with progress("reference models", self.models) as advance:
-            for cohort, release in chunks:
-                seen.append(self.seen(knowledge, release, records))
+            for cohort, reference in chunks:
+                seen.append(self.seen(knowledge, reference, records))
                 rows = _rows(cohort.own, records)  # (chunk, k)
                 member.append(torch.zeros(len(cohort), len(records), dtype=torch.bool).scatter_(1, rows, True))
                 advance(len(cohort))
-        return torch.cat(seen), torch.cat(member)
+        return membership_scores(torch.cat(seen), torch.cat(member), self.seen(knowledge, release, records))
 
     def seen(self, knowledge: Knowledge, release: Release, records: Records) -> Tensor:
         """(m, n) the loss of each record, on the scale of `log_odds`, in double precision on the CPU."""
@@ -102,19 +111,6 @@ class CalibratedLosses:
             outputs = answers(knowledge.net, release, records.inputs)
         losses = record_losses(knowledge.facts.trainer.loss, outputs.double(), records.y.to(outputs.device))
         return log_odds(losses).cpu()
-
-
-class _Calibrating(NamedTuple):
-    attack: CalibratedLosses
-    knowledge: Knowledge
-    seed: int
-
-    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        candidates = candidates_in(hints)  # (m, c, ...)
-        flat = side_by_side(candidates)
-        rows, number = distinct(flat)  # (r,), (m c,)
-        ratios = self.attack.scores(self.knowledge, release, flat[rows], seed=self.seed)  # (m, r)
-        return choose(hints, weighed(hints, ratios.gather(1, number.view(candidates.x.shape[:2]))))
 
 
 def record_losses(stated: Loss | None, outputs: Tensor, y: Tensor) -> Tensor:

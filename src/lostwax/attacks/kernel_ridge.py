@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -13,23 +11,20 @@ from torch import Tensor, nn
 from lostwax.fields import at_least, between, check_fields
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
-from lostwax.learning.augment import Augment
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes, largest_class
 from lostwax.learning.decoders import Span
 from lostwax.learning.kernel_regression import ClassRegression, Regression
 from lostwax.learning.shadow_tables import (
     MIN_SHADOWS,
+    Shadowed,
     ShadowTable,
-    by_linear_response,
     features_seen,
     notes_on,
     seen_and_given,
     shadow_cost,
-    shadow_objection,
     shadow_tables,
     with_given,
 )
-from lostwax.shadows import LinearResponse
 
 __all__ = ["KernelRidge", "Regressed"]
 
@@ -60,25 +55,18 @@ class Regressed(NamedTuple):
     def read(self, seen: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """(m, features) -> records (m, ...) in the coordinates of the span, labels (m,) and variances (m,)."""
         answers, variances = self.regression(seen)  # (classes, m, d), (classes, m)
-        place, models = self._class(seen, variances, labels), torch.arange(len(seen), device=seen.device)
-        chosen, d = answers[place, models].to(self.span.shift), self.span.shift.numel()  # (m, d and the label's)
+        models, y = torch.arange(len(seen), device=seen.device), labels
+        group = variances.argmin(0) if self.classifier is None else self.classifier.predict(seen, variances)  # (m,)
+        if labels is not None and self.classes is not None:
+            of_label = self.classes.unsqueeze(1) == labels  # (classes, m)
+            group = torch.where(of_label.any(0), of_label.int().argmax(0), group)
+        chosen, d = answers[group, models].to(self.span.shift), self.span.shift.numel()  # (m, d and the label's)
         x = chosen[:, :d].clamp(0, 1) if self.span.bounded else chosen[:, :d]
-        y = self._label(place, chosen[:, d:]) if labels is None else labels
-        return x.reshape(-1, *self.span.shift.shape), y, variances[place, models]
-
-    def _class(self, seen: Tensor, variances: Tensor, labels: Tensor | None) -> Tensor:
-        """(m,) which group answers: that of the given label, else the likeliest."""
-        place = variances.argmin(0) if self.classifier is None else self.classifier.predict(seen, variances)
-        if labels is None or self.classes is None:
-            return place
-        of_label = self.classes.unsqueeze(1) == labels  # (classes, m)
-        return torch.where(of_label.any(0), of_label.int().argmax(0), place)
-
-    def _label(self, place: Tensor, answer: Tensor) -> Tensor:
-        """(m,) or (m, targets): the group's class, or its answer (m, numbers) for the label."""
-        if self.number is not None:
-            return self.number.records(answer.reshape(-1, *self.number.shift.shape))
-        return place if self.classes is None else self.classes[place]
+        if y is None and self.number is not None:
+            y = self.number.records(chosen[:, d:].reshape(-1, *self.number.shift.shape))
+        elif y is None:
+            y = group if self.classes is None else self.classes[group]
+        return x.reshape(-1, *self.span.shift.shape), y, variances[group, models]
 
 
 KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels
@@ -87,7 +75,7 @@ KERNELS = 6  # of s x s numbers: products, similarities, factors, eigenvectors
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelRidge:
+class KernelRidge(Shadowed):
     """Train shadow models on records of the prior, and read the record off a model by kernel ridge regression.
 
     One regression per class, from the model's similarity to each shadow model to the record. Kernel and ridge minimise
@@ -97,24 +85,14 @@ class KernelRidge:
     error; the other settings are as for RecoNN.
     """
 
-    shadows: int | None = None
-    augment: Augment | None = None
     validation: float = 0.05
-    device: str | None = None
-    store: str | Path | None = None
-    engine: LinearResponse | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, shadows=at_least(MIN_SHADOWS), validation=between(0, 1, "()"))
 
-    def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
-        return shadow_objection(self, knowledge)
-
     def facts(self) -> AttackFacts:
         """The best of those that learn from shadow models."""
-        cheaper = partial(by_linear_response, self)
-        return AttackFacts(strength=40, reads_weights=True, device=self.device, cheaper=cheaper)
+        return AttackFacts(strength=40, reads_weights=True, device=self.device, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and a regression per class."""

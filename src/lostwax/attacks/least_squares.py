@@ -61,6 +61,30 @@ class GameSearch(Generic[Linear]):
     moved: Tensor | None = None  # (r,) by the last step that helped
 
 
+Begun = TypeVar("Begun")
+Result = TypeVar("Result")
+
+
+def in_turn(
+    starts: Sequence[Sequence[Begun]],
+    search: Callable[[Sequence[int], list[Begun]], list[Result]],
+    good: Callable[[int, Result], bool],
+    better: Callable[[Result, Result], Result],
+) -> list[Result]:
+    """The best result of each game, from its starts in turn until one is good; all games are searched together.
+
+    `search` gets the numbers of some games and a start of each.
+    """
+    best = search(range(len(starts)), [mine[0] for mine in starts])
+    for turn in range(1, max(map(len, starts))):
+        again = [g for g, mine in enumerate(starts) if turn < len(mine) and not good(g, best[g])]
+        if not again:
+            break
+        for g, result in zip(again, search(again, [starts[g][turn] for g in again]), strict=True):
+            best[g] = better(best[g], result)
+    return best
+
+
 class Rule(NamedTuple):
     """How steps are tried, and when a search ends; shares are those of the sum that a step leaves."""
 

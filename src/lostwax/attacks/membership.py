@@ -14,11 +14,11 @@ from lostwax.games import Attack, AttackFacts, Guess, Hints, Knowledge, Metric, 
 from lostwax.games.facts import attack_facts, notes_of
 from lostwax.games.protocols import accepted, objection_to
 from lostwax.games.threats import InOrder
-from lostwax.learning.candidates import candidates_in, choose, distinct, no_candidates, side_by_side, weighed
+from lostwax.learning.candidates import candidates_in, choose, no_candidates, scored_once, side_by_side, weighed
 from lostwax.learning.costs import DOUBLE, Cost, Rate, predicted
+from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.metrics import MSE
 from lostwax.progress import progress
-from lostwax.seeds import generator
 from lostwax.shadows import Local
 
 VARIANCES = 4  # tables of one game: scatter, variance, and what is compared with them
@@ -65,7 +65,6 @@ class _Nearest(NamedTuple):
 
     @property
     def notes(self) -> tuple[Noted, ...]:
-        """Those of the attack inside."""
         return notes_of(self.reconstruct)
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
@@ -139,16 +138,15 @@ class LikeliestRefit(Refit):
 
     def scores(self, refitting: _Refitting, release: Release, candidates: Records) -> Tensor:
         """(m, c) log-likelihoods of candidates (m, c, ...), or minus squared distances if there is one repeat."""
-        flat = side_by_side(candidates)
-        rows, number = distinct(flat)  # (r,), (m c,)
-        records = flat[rows]
-        refits = refitting.each(records)  # (r, repeats, features)
         seen = refitting.knowledge.access(refitting.knowledge.net, release).double()  # (m, features)
-        if self.repeats == 1:
-            score = nearest(seen, refits[:, 0])  # (m, r)
-        else:
-            score = likelihood(seen, refits, self._own_outputs(records, release, seen.shape[1]))
-        return score.gather(1, number.view(candidates.x.shape[:2]))
+
+        def score(records: Records) -> Tensor:
+            refits = refitting.each(records)  # (r, repeats, features)
+            if self.repeats == 1:
+                return nearest(seen, refits[:, 0])  # (m, r)
+            return likelihood(seen, refits, self._own_outputs(records, release, seen.shape[1]))
+
+        return scored_once(candidates, score)
 
     def _own_outputs(self, records: Records, release: Release, features: int) -> Tensor:
         """(r, features) True for the outputs at each record itself."""
@@ -205,7 +203,7 @@ class _Refitting(NamedTuple):
     def _trained(self, pool: Records, chunk: int | None, *purpose: int | str) -> Iterator[tuple[Tensor, Tensor]]:
         """By chunks: rows of the pool, and what is seen of models trained on them, with draws of their own."""
         net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
-        draws = int(generator(self.seed, "adversary", *purpose).integers(2**63))
+        draws = adversary_seed(self.seed, *purpose)
         for cohort, release in Local(chunk)(trainer, net, InOrder(self.known), pool, models=len(pool), seed=draws):
             yield cohort.index, access(net, release)  # (chunk,), (chunk, features)
 

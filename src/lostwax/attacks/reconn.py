@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,20 +16,17 @@ from torch import Tensor, nn
 from lostwax.fields import at_least, check_fields, expect, redacted
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
-from lostwax.learning.augment import Augment
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowReading, Span
-from lostwax.learning.saving import Calibration, SavedFolder, check_same
 from lostwax.learning.shadow_tables import (
     MIN_SHADOWS,
+    Shadowed,
     ShadowTable,
     adversary_seed,
-    by_linear_response,
     features_seen,
     notes_on,
     seen_and_given,
     shadow_cost,
-    shadow_objection,
     shadow_tables,
     with_given,
 )
@@ -39,16 +35,20 @@ from lostwax.learning.training import (
     RANGES,
     UNKNOWN_ERRORS,
     Best,
+    Calibration,
     ErrorLine,
     Examples,
+    SavedFolder,
     Term,
     answer,
+    check_same,
     errors,
     fit,
+    part,
     torch_seed,
+    unlearnable,
 )
 from lostwax.progress import progress
-from lostwax.shadows import LinearResponse
 
 __all__ = ["RecoNN", "Trained"]
 
@@ -231,7 +231,7 @@ TIMED_FEATURES = 1_024  # of the decoder that is timed, at most: a larger one mi
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecoNN:
+class RecoNN(Shadowed):
     """Train shadow models on records of the prior, and a decoder that reads the record off the model.
 
     `shadows` models are trained, None for one per record of the prior; more need an `augment`. A share `validation` of
@@ -243,9 +243,7 @@ class RecoNN:
     trained but computed by the linear response of training.
     """
 
-    shadows: int | None = None
     decoder: Decoder | RowReading = field(default_factory=MLPDecoder)
-    augment: Augment | None = None
     mae: float = 1.0
     mse: float = 1.0
     terms: tuple[Term, ...] = ()
@@ -254,11 +252,7 @@ class RecoNN:
     batch_size: int = 128
     lr: float = 2e-3
     weight_decay: float = 0.01
-    validation: float = 0.1
     patience: int | None = 25
-    device: str | None = None
-    store: str | Path | None = None
-    engine: LinearResponse | None = None
 
     def __post_init__(self) -> None:
         ranges = {"shadows": at_least(MIN_SHADOWS), "members": at_least(1), "batch_size": at_least(1)}
@@ -267,26 +261,20 @@ class RecoNN:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        if (reason := shadow_objection(self, knowledge)) is not None:
+        if (reason := super().objection(knowledge)) is not None:
             return reason
-        prior, decoder = knowledge.prior, self.decoder
+        decoder = self.decoder
         if isinstance(decoder, RowReading):
             if (reason := rows_objection(knowledge.net, knowledge.access)) is not None:
                 return reason
             if self.engine is not None:
                 return "its decoder reads single weights, which linear response does not give."
             decoder = decoder.picture
-        try:
-            with torch.device("meta"):  # for its error message: no memory, no draws
-                decoder.build(1, tuple(prior.x.shape[1:]))
-        except ValueError as error:
-            return str(error)
-        return next((reason for term in self.terms if (reason := term.objection(prior.x)) is not None), None)
+        return unlearnable(decoder, self.terms, knowledge.prior.x)
 
     def facts(self) -> AttackFacts:
         """After KernelRidge, which has nothing to tune."""
-        cheaper = partial(by_linear_response, self)
-        return AttackFacts(strength=20, reads_weights=True, device=self.device, cheaper=cheaper)
+        return AttackFacts(strength=20, reads_weights=True, device=self.device, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and steps of the decoder's training, of which a few are timed if the rate was measured."""
@@ -343,8 +331,8 @@ class RecoNN:
         standardise, span, line, error = saved.calibration(scale="standardise")
         with torch_seed(0, prior.device):  # the draws are overwritten
             decoder, label = self._nets(knowledge, standardise, span)
-        decoder.load_state_dict(saved.part("decoder."))
-        label.load_state_dict(saved.part("label."))
+        decoder.load_state_dict(part(saved.tensors, "decoder."))
+        label.load_state_dict(part(saved.tensors, "label."))
         return Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, line, error, self)
 
     def decoder_for(self, knowledge: Knowledge, standardise: Standardise, span: Span) -> nn.Module:

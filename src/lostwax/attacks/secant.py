@@ -15,7 +15,7 @@ from lostwax.fields import at_least, check_fields
 from lostwax.games import Attack, AttackFacts, Cohort, Guess, Hints, Knowledge, Noted, Reconstructor, Records, Release
 from lostwax.games.facts import notes_of
 from lostwax.games.protocols import accepted, objection_to
-from lostwax.learning.coordinates import Coordinates, as_records, flat
+from lostwax.learning.coordinates import Coordinates, as_records, flat, unsolvable
 from lostwax.learning.costs import Cost, Rate, predicted
 from lostwax.progress import counted
 
@@ -45,8 +45,9 @@ class Secant:
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
         facts, prior = knowledge.facts, knowledge.prior
-        if (sentence := facts.not_one_secret(knowledge.threat, "it solves for the missing record")) is not None:
-            return sentence
+        work = "it solves for the missing record"
+        if (reason := facts.not_one_secret(knowledge.threat, work) or unsolvable(knowledge)) is not None:
+            return reason
         if facts.trainer.differentiable or facts.trainer.objective is not None:
             return "training can be differentiated, or has an equation. Use Newton or ClosedForm."
         if not facts.trainer.deterministic:
@@ -54,9 +55,9 @@ class Secant:
                 "the weights are not a function of the record alone: training draws private random numbers. If they "
                 "are known, use OwnTraining(train, seed=...)."
             )
-        if not facts.access.all_weights or facts.given.parts is not None:
-            return "it compares all weights, for the whole record. Use KernelRidge or RecoNN."
-        if prior.features is not None or (numbers := prior.x.shape[1:].numel()) > MOST_NUMBERS:
+        if not facts.access.all_weights:
+            return "it compares all weights. Use KernelRidge or RecoNN."
+        if (numbers := prior.x.shape[1:].numel()) > MOST_NUMBERS:
             return f"it trains a model for each number of a record, for at most {MOST_NUMBERS:,}. Use RecoNN."
         moved = [value for value in knowledge.net.parameters() if value.requires_grad]
         weights = sum(value.numel() for value in moved or knowledge.net.parameters())
@@ -78,26 +79,22 @@ class Secant:
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Prepare the attack that makes the first guess."""
         knowledge = accepted(self, knowledge)
-        return _Solver(
-            knowledge, knowledge.facts.known_records, self.start.prepare(knowledge, seed=seed), self.iterations
-        )
+        return _Solver(knowledge, self.start.prepare(knowledge, seed=seed), self.iterations)
 
 
 class _Solver(NamedTuple):
     knowledge: Knowledge
-    known: Records
     first: Reconstructor
     iterations: int
 
     @property
     def notes(self) -> tuple[Noted, ...]:
-        """Those of the first attack."""
         return notes_of(self.first)
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Search for each model's secret; the label is the first attack's, or given."""
         guess, prior, released = self.first(release, hints), self.knowledge.prior, release.flat().double()  # (m, p)
-        fit = _Fit(self.knowledge, self.known, Coordinates.of(prior))
+        fit = _Fit(self.knowledge, Coordinates.of(prior))
         enough = RESIDUAL_ROUNDING * torch.finfo(next(iter(release.params.values())).dtype).eps * released.norm(dim=1)
         points, certified = [], []
         for game in counted(range(len(released)), "Secant: games", len(released)):
@@ -141,16 +138,16 @@ class _Fit(Dense[_Search]):
     """The model as a function of the coordinates."""
 
     knowledge: Knowledge
-    known: Records
     coordinates: Coordinates
 
     def models(self, a: Tensor, label: Tensor) -> Tensor:
         """(q, r) of a label (1, ...) -> (q, p) in float64."""
+        net, trainer, known = self.knowledge.net, self.knowledge.trainer, self.knowledge.facts.known_records
         label = label.expand(len(a), *label.shape[1:])
         records = as_records(self.coordinates(a), label, self.knowledge.prior[:1])
         secrets = Records(records.x.unsqueeze(1), records.y.unsqueeze(1))
-        numbers = torch.zeros(len(a), dtype=torch.long, device=a.device)
-        return self.knowledge.trainer(self.knowledge.net, Cohort(self.known, secrets, numbers), seed=0).flat().double()
+        cohort = Cohort(known, secrets, torch.zeros(len(a), dtype=torch.long, device=a.device))
+        return trainer(net, cohort, seed=0).flat().double()
 
     def residuals(self, searches: Sequence[_Search], tried: Tensor) -> Tensor:
         pairs = zip(searches, tried, strict=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -39,6 +41,13 @@ def distinct(records: Records) -> tuple[Tensor, Tensor]:
     values, number = torch.unique(both, dim=0, return_inverse=True)
     rows = torch.full((len(values),), len(records)).scatter_reduce(0, number, torch.arange(len(records)), "amin")
     return rows, number
+
+
+def scored_once(candidates: Records, score: Callable[[Records], Tensor]) -> Tensor:
+    """(m, c) scores of candidates (m, c, ...), from those (m, r) of each different record."""
+    flat = side_by_side(candidates)
+    rows, number = distinct(flat)  # (r,), (m c,)
+    return score(flat[rows]).gather(1, number.view(candidates.x.shape[:2]))
 
 
 def choose(hints: Hints | None, scores: Tensor) -> Guess:

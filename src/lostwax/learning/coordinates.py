@@ -7,8 +7,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.games import Records
+from lostwax.games import Knowledge, Records
 from lostwax.learning.decoders import Span
+
+
+def unsolvable(knowledge: Knowledge, cure: str = "Use RecoNN.", *, keeps_parts: bool = False) -> str | None:
+    """Why the numbers of a record cannot be solved for; None if they can."""
+    prior = knowledge.prior
+    if not prior.inputs.is_floating_point():
+        return f"it needs records of floating-point numbers, and these are {prior.inputs.dtype}. For tokens use Tokens."
+    if knowledge.facts.given.parts is not None and not keeps_parts:
+        return "it solves for the whole record and cannot use known parts. Use RecoNN."
+    if prior.features is not None:
+        return f"the net trains on features of the records, through a backbone it cannot see. {cure}"
+    return None
 
 
 class Coordinates(NamedTuple):
@@ -39,11 +51,21 @@ class Coordinates(NamedTuple):
         """The records' principal components, at `most` this many, in units of their deviations, unbounded."""
         z = flat(records)  # (n, u)
         mean = z.mean(0)
-        deviation, basis = _components(z - mean)
+        if len(z) <= z.shape[1]:
+            _, spread, basis = torch.linalg.svd(z - mean, full_matrices=False)
+            deviation = spread / len(z) ** 0.5
+        else:  # by the covariance where rows are many
+            variance, columns = torch.linalg.eigh((z - mean).mT @ (z - mean) / len(z))  # the largest last
+            deviation, basis = variance.flip(0).clamp_min(0).sqrt(), columns.mT.flip(0)
         rank = int((deviation > 1e-6 * deviation[0]).sum())
         deviation, basis = deviation[:rank][:most], basis[:rank][:most]
-        anywhere = torch.full_like(deviation, torch.inf)
-        return cls(mean, deviation[:, None] * basis, -anywhere, anywhere)
+        return cls.anywhere(mean, deviation[:, None] * basis)
+
+    @classmethod
+    def anywhere(cls, origin: Tensor, directions: Tensor) -> Coordinates:
+        """Without bounds."""
+        high = torch.full_like(directions[:, 0], torch.inf)
+        return cls(origin, directions, -high, high)
 
     def times(self, count: int) -> Coordinates:
         """The coordinates of `count` records, one after the other."""
@@ -64,14 +86,9 @@ class Coordinates(NamedTuple):
         return torch.minimum(torch.maximum(a, self.low), self.high)
 
 
-def _components(centred: Tensor) -> tuple[Tensor, Tensor]:
-    """Deviations (r,), largest first, and directions (r, u); by the covariance where rows (n, u) are many."""
-    n, u = centred.shape
-    if n <= u:
-        _, spread, basis = torch.linalg.svd(centred, full_matrices=False)
-        return spread / n**0.5, basis
-    variance, columns = torch.linalg.eigh(centred.mT @ centred / n)  # the largest last
-    return variance.flip(0).clamp_min(0).sqrt(), columns.mT.flip(0)
+def classes_of(y: Tensor) -> Tensor:
+    """(n,) the class of each record: 0 where labels are numbers, which count as numbers of the record."""
+    return torch.zeros(len(y), dtype=torch.long, device=y.device) if y.is_floating_point() else y
 
 
 def flat(records: Records) -> Tensor:

@@ -318,12 +318,12 @@ class RowSums(nn.Module):
 
     def __init__(self, rows: SeenRows, settings: RowDecoder) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(_Layer(layer, settings) for layer in rows.layers)
+        layers = [_Layer(layer, settings) for layer in rows.layers]
+        self.layers = nn.ModuleList(layers)
         self.register_buffer("others", rows.others)
         self.heights = [len(layer.place) for layer in rows.layers]
-        inputs = [len(layer.place) * (_summary(layer, settings) + BESIDE) for layer in rows.layers]
         self.gates = nn.Sequential(
-            nn.Linear(sum(inputs) + len(rows.others), settings.width),
+            nn.Linear(sum(layer.gate_inputs for layer in layers) + len(rows.others), settings.width),
             nn.ReLU(),
             nn.Linear(settings.width, settings.width),
             nn.ReLU(),
@@ -352,8 +352,10 @@ class _Layer(nn.Module):
         self.register_buffer("unit", layer.unit.float())
         self.biased = layer.biased
         self.noise = InputNoise(settings.input_noise)
-        columns, numbers = layer.place.shape[1], _summary(layer, settings)
+        rows, columns = layer.place.shape
+        numbers = min(settings.summary, columns)  # of a direction, that the gates get
         self.summary = nn.Identity() if numbers == columns else nn.Linear(columns, numbers, bias=False)
+        self.gate_inputs = rows * (numbers + BESIDE)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         moved = features[:, self.place] * self.unit  # (m, rows, columns), in deviations of the row
@@ -362,11 +364,6 @@ class _Layer(nn.Module):
         bias = direction[..., -1:] if self.biased else torch.zeros_like(size)
         beside = size.log().clamp(MIN_LOG_SIZE, MAX_SIZE), size.clamp_max(MAX_SIZE), bias  # (m, rows, 1) each
         return direction, torch.cat([self.summary(direction), *beside], 2).flatten(1)
-
-
-def _summary(layer: SeenLayer, settings: RowDecoder) -> int:
-    """How many numbers of a direction the gates get: `summary`, or all if there are fewer."""
-    return min(settings.summary, int(layer.place.shape[1]))
 
 
 PATCH = 4

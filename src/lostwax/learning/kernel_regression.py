@@ -344,3 +344,101 @@ def best_weight(variances: Tensor, scores: Tensor, groups: Tensor) -> float:
 
 def _combined(variances: Tensor, scores: Tensor, weight: float) -> Tensor:
     return variances.clamp_min(torch.finfo(variances.dtype).tiny).log() - weight * scores
+
+
+LOCAL_RIDGES = tuple(10.0**power for power in range(-6, 2))  # shares of the mean squared length of a member's features
+
+
+class Prediction(NamedTuple):
+    """The record of a model, as predicted."""
+
+    coordinates: Tensor  # (q,)
+    novelty: float  # expected squared error as a multiple of the members' left-out errors
+
+
+class LocalRegression(NamedTuple):
+    """Ridge regression from s simulated models to their records, by weights or direction (`Kernel`).
+
+    With K the Gram matrix of the features, r the ridge and an unpenalised intercept, the members' dual weights are
+    C Z,  where C inverts K + r I on vectors of zero sum: K 1 = 0, as features have mean zero, and so
+    C = (K + r I)^-1 - 1 1^T / (s r).
+    """
+
+    view: KernelFeatures
+    kernel: Kernel
+    centre: Tensor  # (row,) the mean of the members
+    features: Tensor  # (s, row) of the members, from there
+    mean: Tensor  # (q,) the intercept
+    dual: Tensor  # (s, q) C Z
+    inverse: Tensor  # (s, s) C
+    ridge: float
+    left_out: Tensor  # (s, q) truth minus prediction of each member, by the regression on all the others
+
+    @classmethod
+    def fit(cls, seen: Tensor, coordinates: Tensor) -> LocalRegression:
+        """Regress coordinates (s, q) on models (s, features), with the kernel and ridge of the least left-out error."""
+        view, fitted = KernelFeatures.of(seen, dtype=torch.float64, still=True), []
+        for by_direction in (False, True):
+            kernel = Kernel(by_direction, None)
+            rows = view(seen, kernel)
+            centre = rows.mean(0)
+            features = rows - centre
+            gram = features @ features.T  # (s, s)
+            scale = float(gram.diagonal().mean()) or 1.0
+            ridges = [share * scale for share in LOCAL_RIDGES]
+            if features.shape[1] < len(features):  # then their errors cost less than one fit
+                ridges = [min(ridges, key=lambda ridge: _left_out_error(features, coordinates, ridge))]
+            best = min((_Fit.of(gram, coordinates, ridge, scale) for ridge in ridges), key=lambda fit: fit.error)
+            fitted.append(cls(view, kernel, centre, features, coordinates.mean(0), *best[:-1]))
+        return min(fitted, key=lambda regression: regression.error)
+
+    @property
+    def error(self) -> float:
+        """Mean squared error of a coordinate when its member is left out."""
+        return float(self.left_out.square().mean())
+
+    def place(self, seen: Tensor) -> Tensor:
+        """(m, features) -> (m, row), from the centre of the members."""
+        return self.view(seen, self.kernel) - self.centre
+
+    def __call__(self, seen: Tensor) -> Prediction:
+        """The record of one model, (1, features).
+
+        A Gaussian process expects a squared error of  r + k(f, f) - k(f)^T C k(f) + r / s,  and of  1 / C_ii  for a
+        member left out. Their ratio is the novelty: about 1 among the members, much more outside.
+        """
+        features = self.place(seen)  # (1, row)
+        near = self.features @ features[0]  # (s,) k(f)
+        beyond = float(features.square().sum() - near @ self.inverse @ near)
+        novelty = (self.ridge * (1 + 1 / len(near)) + max(beyond, 0.0)) / float((1 / self.inverse.diagonal()).mean())
+        return Prediction(self.mean + near @ self.dual, novelty)
+
+
+class _Fit(NamedTuple):
+    dual: Tensor
+    inverse: Tensor
+    ridge: float
+    left_out: Tensor
+    error: float
+
+    @classmethod
+    def of(cls, gram: Tensor, coordinates: Tensor, ridge: float, scale: float) -> _Fit:
+        s = len(gram)
+        lifted = gram + scale  # K + scale 1 1^T: well conditioned along 1, where K is zero
+        lifted.diagonal().add_(ridge)
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(lifted)) - 1 / (s * (ridge + s * scale))
+        dual = inverse @ coordinates
+        left_out = dual / inverse.diagonal().unsqueeze(1)  # z_i - prediction without i = (C Z)_i / C_ii
+        return cls(dual, inverse, ridge, left_out, float(left_out.square().mean()))
+
+
+def _left_out_error(features: Tensor, coordinates: Tensor, ridge: float) -> float:
+    """`_Fit.error` by features (s, row) of mean zero:  r C = I - 1 1^T / s - H,  with H = F (F^T F + r I)^-1 F^T."""
+    s, row = features.shape
+    moments = features.T @ features + ridge * torch.eye(row, dtype=features.dtype, device=features.device)
+    root = torch.linalg.cholesky(moments)  # (row, row)
+    away = coordinates - coordinates.mean(0)  # (s, q)
+    unexplained = away - features @ torch.cholesky_solve(features.T @ away, root)  # r C Z
+    leverage = torch.linalg.solve_triangular(root, features.T, upper=False).square().sum(0)  # (s,) H_ii
+    denominators = (1 - 1 / s - leverage).clamp_min(torch.finfo(features.dtype).eps)  # r C_ii
+    return float((unexplained / denominators.unsqueeze(1)).square().mean())

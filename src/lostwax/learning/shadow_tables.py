@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.games import Attack, Cohort, Hints, Knowledge, Records, Release
+from lostwax.games import Cohort, Hints, Knowledge, Reconstructor, Records, Release
 from lostwax.games.nouns import with_records
 from lostwax.games.protocols import accepted
 from lostwax.learning.augment import Augment
@@ -55,14 +56,20 @@ class ShadowTable(NamedTuple):
             raise ValueError(
                 f"ShadowTable: expected one record per model, got {len(self.records)} for {len(self.seen)} models."
             )
-        models = self.seen[:, : self.seen.shape[1] - self.given]
-        broken = sum(int((~part.isfinite().all(1)).sum()) for part in torch.split(models, ROWS_AT_A_TIME))
-        if broken:
-            raise ValueError(
-                f"{attack}: {broken} of {len(models)} shadow models hold NaN or infinite numbers: the victim's "
-                "training diverges. Lower its learning rate."
-            )
+        finite_models(attack, self.seen[:, : self.seen.shape[1] - self.given])
         return self
+
+
+def finite_models(attack: str, seen: Tensor, kind: str = "shadow", *, broken_share: float = 0.0) -> Tensor:
+    """(s,) which models (s, features) hold finite numbers alone; raises if more than a share do not."""
+    finite = torch.cat([part.isfinite().all(1) for part in torch.split(seen, ROWS_AT_A_TIME)])
+    broken = int((~finite).sum())
+    if broken > broken_share * len(seen):
+        raise ValueError(
+            f"{attack}: {broken} of {len(seen)} {kind} models hold NaN or infinite numbers: the victim's training "
+            "diverges. Lower its learning rate."
+        )
+    return finite
 
 
 def seen_and_given(seen: Tensor, hints: Hints | None) -> Tensor:
@@ -81,7 +88,7 @@ def with_given(x: Tensor, hints: Hints | None) -> Tensor:
 
 
 def _shadow_table(
-    attack: _Shadowed,
+    attack: Shadowed,
     knowledge: Knowledge,
     targets: Records,
     purpose: str,
@@ -127,57 +134,62 @@ def _chunks(game: Game, store: str | Path | None, *, announce: bool) -> Iterator
     return engine(game.trainer, game.net, game.threat, game.pool, models=models, seed=game.seed)
 
 
-def adversary_seed(seed: int, purpose: str) -> int:
+def adversary_seed(seed: int, *purpose: int | str) -> int:
     """The adversary's seed for one purpose, different from the game's."""
-    return int(generator(seed, "adversary", purpose).integers(2**63))
-
-
-class _Shadowed(Attack, Protocol):
-    """An attack that trains shadow models, with the settings of RecoNN."""
-
-    @property
-    def shadows(self) -> int | None: ...
-    @property
-    def augment(self) -> Augment | None: ...
-    @property
-    def validation(self) -> float: ...
-    @property
-    def device(self) -> str | None: ...
-    @property
-    def store(self) -> str | Path | None: ...
-    @property
-    def engine(self) -> LinearResponse | None: ...
-
-
-def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
-    """Why this many shadow models cannot be trained for this game; None if they can."""
-    prior = knowledge.prior
-    work = "it rebuilds the one record that an informed adversary does not know"
-    if (reason := knowledge.facts.not_one_secret(knowledge.threat, work)) is not None:
-        return reason
-    if not prior.x.is_floating_point():
-        return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
-    if len(prior) < MIN_SHADOWS:
-        return f"it needs at least {MIN_SHADOWS} records in the prior, and there are {len(prior)}."
-    if attack.engine is not None and (reason := attack.engine.objection(knowledge)) is not None:
-        return reason
-    if attack.engine is not None and (records := min(attack.shadows or len(prior), len(prior))) < MIN_CHECKED:
-        return (
-            f"linear response is checked on at least {MIN_CHECKED} trained models, and {records} shadow models are "
-            "asked for. Train them instead (engine=None)."
-        )
-    if attack.shadows is None or attack.shadows <= len(prior):
-        return None
-    if attack.augment is None:
-        return (
-            f"{attack.shadows} shadow models need as many records, and the prior holds {len(prior)}. Ask for at most "
-            f"{len(prior)}, bring {attack.shadows - len(prior)} more, make them with augment=Shifts() or Affine(), "
-            "or, where training is random, train on each more than once with augment=Repeats()."
-        )
-    return attack.augment.objection(prior)
+    return int(generator(seed, "adversary", *purpose).integers(2**63))
 
 
 ENGINES = tuple(LinearResponse(directions=count) for count in (256, 64, 16))  # where training all models is too slow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shadowed(ABC):
+    """The settings of an attack that learns from shadow models, and where it applies. `RecoNN` says what they mean."""
+
+    shadows: int | None = None
+    augment: Augment | None = None
+    validation: float = 0.1
+    device: str | None = None
+    store: str | Path | None = None
+    engine: LinearResponse | None = None
+
+    @abstractmethod
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
+        """Train the shadow models and learn from them. Victims trained with the same seed share no draw."""
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it is not applicable."""
+        prior = knowledge.prior
+        work = "it rebuilds the one record that an informed adversary does not know"
+        if (reason := knowledge.facts.not_one_secret(knowledge.threat, work)) is not None:
+            return reason
+        if not prior.x.is_floating_point():
+            return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
+        if len(prior) < MIN_SHADOWS:
+            return f"it needs at least {MIN_SHADOWS} records in the prior, and there are {len(prior)}."
+        if self.engine is not None and (reason := self.engine.objection(knowledge)) is not None:
+            return reason
+        if self.engine is not None and (records := min(self.shadows or len(prior), len(prior))) < MIN_CHECKED:
+            return (
+                f"linear response is checked on at least {MIN_CHECKED} trained models, and {records} shadow models are "
+                "asked for. Train them instead (engine=None)."
+            )
+        if self.shadows is None or self.shadows <= len(prior):
+            return None
+        if self.augment is None:
+            return (
+                f"{self.shadows} shadow models need as many records, and the prior holds {len(prior)}. Ask for at most "
+                f"{len(prior)}, bring {self.shadows - len(prior)} more, make them with augment=Shifts() or Affine(), "
+                "or, where training is random, train on each more than once with augment=Repeats()."
+            )
+        return self.augment.objection(prior)
+
+    def cheaper(self, knowledge: Knowledge) -> tuple[Shadowed, ...]:
+        """The same attack by linear response, where that is possible, the dearest form first."""
+        forms = [replace(self, engine=engine) for engine in (() if self.engine else ENGINES)]
+        return tuple(form for form in forms if form.objection(knowledge) is None)
+
+
 SWEEP = 4  # trainings that one direction takes, about
 STEPS_KEPT = 30  # of the sum over steps, about
 ONE_RECORD = 3  # passes over one record, in passes of training over the known ones
@@ -199,20 +211,6 @@ def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: in
     return Cost(trainings * rate.training, float(size * numbers))
 
 
-def by_linear_response(attack: Any, knowledge: Knowledge) -> tuple[Attack, ...]:
-    """The same attack by linear response, where that is possible, the dearest form first."""
-    forms = [replace(attack, engine=engine) for engine in (() if attack.engine else ENGINES)]
-    return tuple(form for form in forms if form.objection(knowledge) is None)
-
-
-def _with_few_known(knowledge: Knowledge) -> Knowledge:
-    """The same adversary with a part of the known records, if there are many and the threat is a dataclass."""
-    known = knowledge.facts.known_records
-    few = few_known(knowledge.trainer, known)
-    threat = with_records(knowledge.threat, lambda records: few if records is known else records)
-    return replace(knowledge, threat=threat)
-
-
 def _without_candidates(knowledge: Knowledge) -> Knowledge:
     """The same adversary, who is given no candidates, as long as the threat is a dataclass."""
     threat = knowledge.threat
@@ -222,7 +220,7 @@ def _without_candidates(knowledge: Knowledge) -> Knowledge:
     return replace(knowledge, threat=replace(threat, **nothing)) if nothing else knowledge
 
 
-def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:
+def shadow_tables(attack: Shadowed, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:
     """The knowledge on the attack's device, shadow models to learn from, and held-out ones."""
     knowledge = _without_candidates(accepted(attack, knowledge))
     learn_from, test_on = targets(attack, knowledge.prior, seed)
@@ -238,8 +236,10 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
         records = Records.together([records, more.records])
     principal = None  # every feature
     if trained.shape[1] > engine.directions:
-        few = learn_from[: engine.directions + 1]
-        models = _shadow_table(attack, _with_few_known(knowledge), few, "directions", seed=seed)
+        known, few = knowledge.facts.known_records, few_known(knowledge.trainer, knowledge.facts.known_records)
+        threat = with_records(knowledge.threat, lambda records: few if records is known else records)
+        drawn = learn_from[: engine.directions + 1]
+        models = _shadow_table(attack, replace(knowledge, threat=threat), drawn, "directions", seed=seed)
         principal = models.seen[:, : trained.shape[1]]
     responses = engine.prepare(knowledge, principal, checked, records, len(trained))
     if not responses.check.holds:
@@ -262,7 +262,7 @@ def notes_on(unseen: ShadowTable, errors: Callable[[Tensor], Tensor]) -> tuple[s
     return (*unseen.notes, f"The error is {size} (mean squared, {len(unseen.seen)} held-out records).")
 
 
-def targets(attack: _Shadowed, prior: Records, seed: int) -> tuple[Records, Records]:
+def targets(attack: Shadowed, prior: Records, seed: int) -> tuple[Records, Records]:
     """Records to learn from, augmented if there are too few, and held-out records."""
     order = torch.from_numpy(generator(seed, "adversary", "split").permutation(len(prior))).to(prior.x.device)
     shadows = attack.shadows or len(prior)

@@ -13,7 +13,7 @@ from attacks.reconn.game import NET as SMALL_NET
 from attacks.reconn.game import SECRETS as SMALL_SECRETS
 from attacks.reconn.game import Leaks
 from attacks.reconn.game import knowledge as small_game
-from lostwax.attacks.ensemble.attack import checked
+from lostwax.attacks.ensemble import checked
 from lostwax.games import Hints, Knowledge, Records, Release
 
 DIGITS = lw.records.digits()

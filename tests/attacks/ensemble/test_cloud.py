@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from lostwax.attacks.ensemble.simulation import Cloud, like_the_prior
+from lostwax.attacks.ensemble import Cloud, like_the_prior
 
 DEVIATIONS = torch.from_numpy(np.random.default_rng(0).standard_normal((40, 3)) @ np.diag([1.0, 0.1, 0.0]))
 

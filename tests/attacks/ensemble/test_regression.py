@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lostwax.attacks.ensemble.simulation import RIDGES, LocalRegression, _Fit, _left_out_error
+from lostwax.learning.kernel_regression import LOCAL_RIDGES, LocalRegression, _Fit, _left_out_error
 
 S, Q = 30, 4
 
@@ -40,7 +40,7 @@ def test_members_left_out_are_predicted_as_by_fitting_without_them(game):
     seen, z = game
     regression = LocalRegression.fit(seen, z)
     errors, expected = {}, None
-    for share in RIDGES:
+    for share in LOCAL_RIDGES:
         ridge = share * float(regression.features.square().sum(1).mean())
         without = [Primal(rest(regression.features, i), rest(z, i), ridge)(regression.features[i]) for i in range(S)]
         left_out = z - torch.stack([prediction for prediction, _ in without])
@@ -58,7 +58,7 @@ def test_by_features_the_error_is_the_same(game):
     features = seen - seen.mean(0)
     gram = features @ features.T
     scale = float(gram.diagonal().mean())
-    for share in RIDGES:
+    for share in LOCAL_RIDGES:
         expected = _Fit.of(gram, z, share * scale, scale).error
         assert _left_out_error(features, z, share * scale) == pytest.approx(expected, rel=1e-6)
 

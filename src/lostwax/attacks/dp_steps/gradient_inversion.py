@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.attacks.dp_steps.prior_aware import PublishedSteps, no_steps
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
+from lostwax.learning.coordinates import unsolvable
 from lostwax.learning.costs import Cost, Rate, classes
 from lostwax.progress import counted
 from lostwax.seeds import generator
@@ -165,23 +167,26 @@ class History(NamedTuple):
     absent_misfit: Tensor  # (m, t, 1)  each step's misfit without the secret, that of a gradient of 0
     factor: Tensor | None = None  # (m, t, starts) clipping factors; None: each gradient clips itself
 
+    def at(self, steps: NDArray[np.int64]) -> History:
+        """Some of the steps."""
+        params, secret_gradient = ({name: value[:, steps] for name, value in part.items()} for part in self[:2])
+        factor = None if self.factor is None else self.factor[:, steps]
+        return History(params, secret_gradient, self.absent_misfit[:, steps], factor)
+
 
 class GradientInverter(NamedTuple):
     """A prepared GradientInversion."""
 
+    attack: GradientInversion
     steps: PublishedSteps
     search: Search
     classes: Tensor  # (classes,)
-    iterations: int
-    lr: float
-    restarts: int
-    steps_at_a_time: int
     seed: int
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Guess each model's secret, many at a time."""
         device, hint = self.classes.device, None if hints is None else hints.labels
-        if hint is not None and isinstance(self.search, Likeliest):
+        if hint is not None and self.attack.prior:
             unknown = ~torch.isin(hint.to(device), self.classes).flatten(1).all(1)  # (m,)
             if unknown.any():
                 raise ValueError(
@@ -189,7 +194,7 @@ class GradientInverter(NamedTuple):
                     "prior record has, so it has no mean. Add some to the prior, or use prior=False."
                 )
         labels = self.classes.expand(len(release), -1) if hint is None else hint.to(device)  # (m, labels)
-        labels = labels.repeat_interleave(self.restarts, 1)  # (m, starts)
+        labels = labels.repeat_interleave(self.attack.restarts, 1)  # (m, starts)
         parts = [self._rebuild(*part) for part in self._histories(release, labels)]
         x, y, confidence = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
         return Guess(Records(x.unsqueeze(1), y.unsqueeze(1)), confidence.unsqueeze(1))
@@ -197,44 +202,44 @@ class GradientInverter(NamedTuple):
     def _histories(self, release: Release, labels: Tensor) -> Iterator[tuple[History, Tensor]]:
         """The steps of as many models at a time as memory holds."""
         numbers = sum(value[0].numel() for value in release.params.values())
-        at_once = self.steps_at_a_time * labels.shape[1]  # gradients, and what their gradient needs
+        at_once = self.attack.steps_at_a_time * labels.shape[1]  # gradients, and what their gradient needs
         bytes_per_model = 4 * numbers * (2 * self.steps.trainer.steps + 8 * at_once)
         at_a_time = max(1, STEP_BYTES["cpu" if labels.device.type == "cpu" else "cuda"] // bytes_per_model)
         for models in torch.split(torch.arange(len(labels)), at_a_time):
             seen = list(self.steps(release.chosen(models), at_a_time))
+            names, unit = list(seen[0].secret_gradient), 1 / self.steps.trainer.clip
             params = {name: torch.stack([step.params[name] for step in seen], 1) for name in seen[0].params}
-            unit = 1 / self.steps.trainer.clip
-            secret_gradient = {
-                name: torch.stack([step.secret_gradient[name] for step in seen], 1).mul_(unit)
-                for name in seen[0].secret_gradient
-            }
-            flat = [value.flatten(2) for value in secret_gradient.values()]  # (m, t, numbers)
+            gradients = [torch.stack([step.secret_gradient[name] for step in seen], 1).mul_(unit) for name in names]
+            flat = [value.flatten(2) for value in gradients]  # (m, t, numbers)
             misfits = [self.search.misfit(torch.zeros_like(value), value).sum(2, keepdim=True) for value in flat]
+            secret_gradient = dict(zip(names, gradients, strict=True))
             yield History(params, secret_gradient, torch.stack(misfits).sum(0)), labels[models]
 
     def _rebuild(self, history: History, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best of all starts: records (m, ...), labels (m,), and their lead over the next label, or no record."""
-        search, draws, order = self.search, self._draws("clipping"), self._draws("order")
-        start = search.start(self._draws("starts"), labels.shape[1])
+        search, attack = self.search, self.attack
+        starts, draws, order = (
+            generator(self.seed, "adversary", "inversion", what) for what in ("starts", "clipping", "order")
+        )
+        start = search.start(starts, labels.shape[1])
         v, full_spread = start.expand(*labels.shape, *start.shape[1:]).clone(), start.new_ones(1)
         typical = search.around(draws, torch.zeros_like(v), full_spread, labels, PAIRS)
         spread = search.posterior_deviations(self._sensitivity(typical, labels, history)) if typical else full_spread
         history = self._clipped_as(typical, labels, history)
-        first = round(TYPICAL_SHARE * self.iterations) if typical else 0
+        first = round(TYPICAL_SHARE * attack.iterations) if typical else 0
 
-        def nearby(some: History) -> History:
-            return self._clipped_as(search.around(draws, v, spread, labels, 1), labels, some)
+        def nearby(some: History, pairs: int = 1) -> History:
+            return self._clipped_as(search.around(draws, v, spread, labels, pairs), labels, some)
 
         self._descend(v, labels, history, first, order)
-        self._descend(v, labels, history, self.iterations - first, order, nearby)
-        x = search.records(v, labels)
-        history = self._clipped_as(search.around(draws, v, spread, labels, PAIRS), labels, history)
+        self._descend(v, labels, history, attack.iterations - first, order, nearby)
+        x, history = search.records(v, labels), nearby(history, PAIRS)
         misfits = [self._misfit(x, labels, piece) for piece in self._some_steps(history)]  # (m, starts) each
         total = (torch.stack(misfits).sum(0) + search.negative_log_prior(v)).nan_to_num(math.inf, math.inf)
-        of_label, turn = total.view(len(x), -1, self.restarts).min(2)  # (m, labels)
+        of_label, turn = total.view(len(x), -1, attack.restarts).min(2)  # (m, labels)
         least, row = of_label.sort(dim=1)
         models, row = torch.arange(len(x), device=x.device), row[:, 0]
-        best = row * self.restarts + turn[models, row]
+        best = row * attack.restarts + turn[models, row]
         runner_up = least[:, 1] if least.shape[1] > 1 else history.absent_misfit.sum((1, 2))
         return x[models, best].clamp(search.low, search.high), labels[models, best], runner_up - least[:, 0]
 
@@ -254,23 +259,18 @@ class GradientInverter(NamedTuple):
             return (self._misfit(search.records(v, labels), labels, some) + share * search.negative_log_prior(v)).sum()
 
         slope: Callable[..., Tensor] = torch.func.grad(objective)
-        adam = torch.optim.Adam([v], lr=self.lr * search.unit)
+        adam = torch.optim.Adam([v], lr=self.attack.lr * search.unit)
         fall = torch.optim.lr_scheduler.CosineAnnealingLR(adam, max(1, iterations))
         for _ in counted(range(iterations), "gradient inversion: iterations", iterations):
-            chosen = order.permutation(steps)[: self.steps_at_a_time]
-            v.grad = slope(v, clipping(_at(history, chosen)), len(chosen) / steps).nan_to_num(0, 0, 0)
+            chosen = order.permutation(steps)[: self.attack.steps_at_a_time]
+            v.grad = slope(v, clipping(history.at(chosen)), len(chosen) / steps).nan_to_num(0, 0, 0)
             adam.step()
             fall.step()
             search.confine(v)
 
     def _some_steps(self, history: History) -> Iterator[History]:
-        """Its steps, some at a time."""
-        steps = history.absent_misfit.shape[1]
-        for start in range(0, steps, self.steps_at_a_time):
-            yield _at(history, np.arange(start, min(start + self.steps_at_a_time, steps)))
-
-    def _draws(self, what: str) -> np.random.Generator:
-        return generator(self.seed, "adversary", "inversion", what)
+        every = np.arange(history.absent_misfit.shape[1])
+        return (history.at(some) for some in np.split(every, every[:: self.attack.steps_at_a_time][1:]))
 
     def _misfit(self, x: Tensor, labels: Tensor, history: History) -> Tensor:
         """(m, starts) the misfit of records (m, starts, ...), summed over steps."""
@@ -289,10 +289,10 @@ class GradientInverter(NamedTuple):
 
     def _gradients(self, x: Tensor, labels: Tensor, history: History) -> tuple[Params, Tensor]:
         """Gradients of records (m, starts, ...) at all steps, (m t, starts, ...), and factors that clip them to 1."""
-        trainer, t = self.steps.trainer, next(iter(history.secret_gradient.values())).shape[1]
+        trainer, t = self.steps.trainer, history.absent_misfit.shape[1]
         flat = {name: value.flatten(0, 1) for name, value in history.params.items()}  # (m t, ...)
-        records = [part.unsqueeze(1).expand(len(x), t, *part.shape[1:]).flatten(0, 1) for part in (x, labels)]
-        gradients = record_gradients(self.steps.net, trainer.loss, flat, (records[0], records[1]))
+        records, y = (part.unsqueeze(1).expand(len(x), t, *part.shape[1:]).flatten(0, 1) for part in (x, labels))
+        gradients = record_gradients(self.steps.net, trainer.loss, flat, (records, y))
         squares = torch.stack([value.flatten(2).square().sum(2) for value in gradients.values()]).sum(0)
         return gradients, clip_factor((squares + 1e-24).sqrt(), trainer.clip) / trainer.clip  # smooth where g = 0
 
@@ -315,17 +315,9 @@ class GradientInverter(NamedTuple):
         for a, b in zip(records[::2], records[1::2], strict=True):
             distance = distance + (a - b).flatten(2).square().sum(2)
             for piece in self._some_steps(history):
-                clipped_a, clipped_b = (self._clipped(x, labels, piece) for x in (a, b))
-                moved = moved + torch.stack(
-                    [(clipped_a[k] - clipped_b[k]).square().sum((1, 3)) for k in clipped_a]
-                ).sum(0)
+                ours, theirs = (self._clipped(x, labels, piece) for x in (a, b))
+                moved = moved + torch.stack([(ours[k] - theirs[k]).square().sum((1, 3)) for k in ours]).sum(0)
         return moved / distance.clamp_min(1e-24)
-
-
-def _at(history: History, steps: np.ndarray) -> History:
-    params, secret_gradients = ({name: value[:, steps] for name, value in part.items()} for part in history[:2])
-    factor = None if history.factor is None else history.factor[:, steps]
-    return History(params, secret_gradients, history.absent_misfit[:, steps], factor)
 
 
 SLOPE_COST = 75  # records trained on in a step that take as long as the gradient of one record's misfit to that step
@@ -361,12 +353,8 @@ class GradientInversion:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        if (reason := no_steps(knowledge)) is not None:
+        if (reason := no_steps(knowledge) or unsolvable(knowledge)) is not None:
             return reason
-        if knowledge.facts.given.parts is not None:
-            return "it searches for the whole record and cannot use known parts. Use RecoNN."
-        if knowledge.prior.features is not None:
-            return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         if knowledge.prior.y.is_floating_point():
             return "it tries every label, and these are real numbers. Use RecoNN."
         mechanism = knowledge.facts.trainer.mechanism
@@ -408,5 +396,4 @@ class GradientInversion:
         if self.prior:
             noise, rate = steps.trainer.noise_multiplier, steps.trainer.rate
             search = Likeliest(NormalLaw.of(x, y), x[0], low, high, noise, rate)
-        settings = self.iterations, self.lr, self.restarts, self.steps_at_a_time
-        return GradientInverter(steps, search, torch.unique(y), *settings, seed)
+        return GradientInverter(self, steps, search, torch.unique(y), seed)

@@ -41,7 +41,7 @@ class PublishedSteps:
 
     net: Architecture
     trainer: DPSGD
-    known: Records
+    known: Records  # x is what the net trains on
     clipping: Clipping
     subtract_known: bool = True
 
@@ -50,8 +50,9 @@ class PublishedSteps:
         """For a game that `no_steps` accepts."""
         trainer = as_dpsgd(knowledge.trainer)
         known = knowledge.facts.known_records.to(trainer.computes_in(knowledge.net))
-        net = Architecture.of(knowledge.net, known.inputs.device, known.x.dtype)
-        clipping = trainer.clipping(net, known.inputs.new_zeros(known.inputs.shape[1:]))
+        known = Records(known.inputs, known.y)
+        net = Architecture.of(knowledge.net, known.x.device, known.x.dtype)
+        clipping = trainer.clipping(net, known.x.new_zeros(known.x.shape[1:]))
         return cls(net, trainer, known, clipping, subtract_known)
 
     def __call__(self, release: Release, at_a_time: int) -> Iterator[Seen]:
@@ -66,30 +67,31 @@ class PublishedSteps:
                 yield self._seen(step, slice(start, start + at_a_time))
 
     def _seen(self, step: Step, models: slice) -> Seen:
-        law, rate, n = self.trainer.law(), self.trainer.rate, len(self.known) + 1
-        expected = rate * n
-        step = step[models]
-        params = dict(step.params)
+        law, n, step = self.trainer.law(), len(self.known) + 1, step[models]
+        params, expected = dict(step.params), self.trainer.rate * n
         secret_gradient = {name: expected * value for name, value in step.gradient.items()}
         present = law.present(step.number, step.sampled, n)
         if not self.subtract_known or len(self.known) == 0:
             return Seen(models, params, secret_gradient, present)
-        count = len(next(iter(params.values())))
-        no_records = self.known[:0]  # (m, 0, ...)
-        no_secrets = Records(*(part.expand(count, *part.shape) for part in (no_records.inputs, no_records.y)))
-        cohort = Cohort(
-            Records(self.known.inputs, self.known.y), no_secrets, torch.arange(count, device=no_secrets.x.device)
+        index = torch.arange(len(next(iter(params.values()))), device=self.known.x.device)
+        no_secrets = Records(
+            *(part[:0].expand(len(index), 0, *part.shape[1:]) for part in (self.known.x, self.known.y))
         )
         with float32_products(self.trainer.tf32):
-            records = sample(cohort, step.sampled, rate)
+            records = sample(Cohort(self.known, no_secrets, index), step.sampled, self.trainer.rate)
             known = self.clipping.total(self.net, self.trainer.loss, params, records, self.trainer.clip)
         mean = None
         if law.hidden:  # a batch holds as many of the known records, but not which is known
             mean = {name: value / len(self.known) for name, value in known.items()}
             known = {name: expected * value for name, value in mean.items()}
-        return Seen(
-            models, params, {name: value - known[name] for name, value in secret_gradient.items()}, present, mean
-        )
+        rest = {name: value - known[name] for name, value in secret_gradient.items()}
+        return Seen(models, params, rest, present, mean)
+
+    def models_at_a_time(self, net: nn.Module, each: Records) -> int:
+        """Number of models that fit a tile of the trainer when each is tested on its own records (m, c, ...)."""
+        first = Records(each.inputs[:1], each.y[:1])
+        index = torch.zeros(1, dtype=torch.long, device=first.x.device)
+        return self.trainer.tile_size(net, Cohort(self.known, first, index))
 
 
 def no_steps(knowledge: Knowledge) -> str | None:
@@ -109,14 +111,6 @@ def no_steps(knowledge: Knowledge) -> str | None:
     if not facts.access.all_weights:
         return f"it needs all weights of every step, but the adversary sees {knowledge.access!r}. Use RecoNN."
     return None
-
-
-def models_at_a_time(steps: PublishedSteps, net: nn.Module, each: Records) -> int:
-    """Number of models that fit a tile of the trainer when each is tested on its own records (m, c, ...)."""
-    first = each[:1]
-    known = Records(steps.known.inputs, steps.known.y)
-    index = torch.zeros(1, dtype=torch.long, device=first.inputs.device)
-    return steps.trainer.tile_size(net, Cohort(known, Records(first.inputs, first.y), index))
 
 
 class Observed(NamedTuple):
@@ -207,9 +201,8 @@ class Chooser(NamedTuple):
         trainer, clip = self.steps.trainer, self.steps.trainer.clip
         tested = candidates.to(self.steps.known.x.dtype)  # (m, c, ...)
         parts: list[Observed] = []
-        for models, params, secret_gradient, present, replaced in self.steps(
-            release, models_at_a_time(self.steps, self.net, tested)
-        ):
+        at_a_time = self.steps.models_at_a_time(self.net, tested)
+        for models, params, secret_gradient, present, replaced in self.steps(release, at_a_time):
             records = tested.inputs[models], tested.y[models]
             with float32_products(trainer.tf32):
                 along = slopes_along(self.steps.net, trainer.loss, params, secret_gradient, records)  # (m, c)

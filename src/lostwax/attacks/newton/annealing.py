@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.least_squares import GameSearch, Linearised, Rule
+from lostwax.attacks.least_squares import GameSearch, Linearised, Rule, in_turn
 from lostwax.attacks.newton.bank import Classes, Entry
 from lostwax.attacks.newton.training_map import Problem
 
@@ -119,11 +119,6 @@ class AnnealedSearch(GameSearch[Linearised]):
         """Whether the error of the response explains what the answer leaves of the residual."""
         return self.scale <= MISFIT
 
-    @property
-    def given_up(self) -> bool:
-        """Whether it has no answer."""
-        return self.scale == math.inf
-
     def whitened(self) -> Tensor:
         """(p, r) J' = W J F,  in deviations u of the prior:  the sum is  |W (residual + J F s)|^2 + |u + s|^2."""
         return self.whitening @ self.linear.jacobian.double() @ self.prior.factor
@@ -177,22 +172,18 @@ class Annealing(Problem[AnnealedSearch]):
 
         All games take a step together, as their Jacobians cost less on a GPU.
         """
-        starts = [_starts(mine) for mine in entries]
-        best = self._searched([mine[0] for mine in starts], released)
-        for turn in range(1, max(map(len, starts))):
-            again = [
-                game
-                for game, mine in enumerate(starts)
-                if turn < len(mine) and not best[game].explained and 0 < best[game].size < FAR
-            ]
-            if not again:
-                break
-            searches = self._searched([starts[game][turn] for game in again], released[again])
-            for game, search in zip(again, searches, strict=True):
-                jacobians = best[game].jacobians + search.jacobians
-                best[game] = min(best[game], search, key=lambda each: (each.scale, each.point.distance))
-                best[game].jacobians = jacobians
-        return best
+
+        def better(before: AnnealedSearch, after: AnnealedSearch) -> AnnealedSearch:
+            best = min(before, after, key=lambda search: (search.scale, search.point.distance))
+            best.jacobians = before.jacobians + after.jacobians
+            return best
+
+        return in_turn(
+            [_starts(mine) for mine in entries],
+            lambda games, starts: self._searched(starts, released[list(games)]),
+            lambda _, search: search.explained or not 0 < search.size < FAR,
+            better,
+        )
 
     def _searched(self, starts: Sequence[Start], released: Tensor) -> list[AnnealedSearch]:
         """From one start of each game (g, p); those of games that no record can explain are given up."""
@@ -209,7 +200,7 @@ class Annealing(Problem[AnnealedSearch]):
                 search.scale = math.inf
             searches.append(search)
         for stage in range(max((len(noises) for _, _, noises in stages), default=0)):
-            going = [each for each in stages if stage < len(each[2]) and not each[0].given_up]
+            going = [each for each in stages if stage < len(each[2]) and each[0].scale < math.inf]
             for search, _, noises in going:
                 search.whitening = self.errors.whitening(search.size, noises[stage])
             self._fit([search for search, _, _ in going], SLOW)
@@ -217,7 +208,7 @@ class Annealing(Problem[AnnealedSearch]):
                 value = float(search.values(search.point.a[None], search.point.residual[None]))
                 if not value <= HOPELESS * len(search.released) and not start.last:
                     search.scale = math.inf
-        self._choose_scale([search for search in searches if not search.given_up])
+        self._choose_scale([search for search in searches if search.scale < math.inf])
         return searches
 
     def _choose_scale(self, searches: list[AnnealedSearch]) -> None:

@@ -18,11 +18,11 @@ from lostwax.attacks.newton.training_map import Problem, Published, TrainingMap
 from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, WholeSets
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
-from lostwax.games import Attack, AttackFacts, Cohort, Knowledge, Records, Trainer
+from lostwax.games import Attack, AttackFacts, Cohort, Knowledge, Records
 from lostwax.games.facts import states_facts, trainer_facts
 from lostwax.games.protocols import accepted, objection_to
 from lostwax.inits import trainable
-from lostwax.learning.coordinates import Coordinates, flat
+from lostwax.learning.coordinates import Coordinates, classes_of, flat, unsolvable
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.shadows import LinearResponse
@@ -80,21 +80,25 @@ class Newton:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        trainer = undefended(knowledge.trainer)
-        known, secrets, given, _, access = knowledge.facts
-        if not knowledge.prior.inputs.is_floating_point():
-            return "it needs records of floating-point numbers. For token numbers use lw.attacks.Tokens."
+        trainer, known = undefended(knowledge.trainer), knowledge.facts.known
         if known is None and not states_facts(knowledge.threat):
             return (
                 "it solves for the records that are missing, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Use threat=Informed(known), or Weak(size)."
             )
-        stated = trainer_facts(trainer, knowledge.net, secrets if known is None else len(known) + secrets)
+        by_features = "Use WeakRecoNN, or solve for the features: with Records(prior.features, prior.y) as prior."
+        if (reason := unsolvable(knowledge, by_features if known is None else "Use RecoNN.")) is not None:
+            return reason
+        stated = trainer_facts(trainer, knowledge.net, knowledge.facts.secrets + (0 if known is None else len(known)))
         if not stated.differentiable:
             return (
                 f"it differentiates through the steps of GD, SGD, Adam or AdamW, but the trainer is "
                 f"{type(trainer).__name__}. For a linear model at its optimum use ClosedForm, else Ensemble or RecoNN."
             )
+        try:
+            in_any_order = as_descent(trainer).batches.size is None
+        except TypeError as error:
+            return str(error)
         if stated.private_start:
             return (
                 "the initialisation is private, so the weights are not a function of the record alone. Use a public "
@@ -105,68 +109,56 @@ class Newton:
                 "the order of batches or dropout is private, so the weights are not a function of the record alone. "
                 "Use Ensemble or RecoNN."
             )
-        if not access.all_weights:
+        if not knowledge.facts.access.all_weights:
             return (
-                f"it compares all weights with those it simulates, but the adversary sees {knowledge.access!r}. Use "
-                "RecoNN."
+                "it compares all weights with those it simulates, but the adversary sees "
+                f"{knowledge.access!r}. Use RecoNN."
             )
-        if given.parts is not None:
-            return "it solves for the whole record and cannot use known parts. Use RecoNN."
         if (weights := _weights(knowledge)) < (numbers := _numbers(knowledge)):
             return f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
         if known is None:
-            return self._objection_to_sets(knowledge, trainer)
+            return self._objection_to_sets(knowledge, in_any_order)
+        return self._objection_to_records(knowledge, known, in_any_order)
+
+    def _objection_to_records(self, knowledge: Knowledge, known: Records, in_any_order: bool) -> str | None:
+        """The same where all other records are known."""
+        secrets, numbers, prior = knowledge.facts.secrets, _numbers(knowledge), knowledge.prior
         if numbers > MOST_NUMBERS:
             return (
                 f"it keeps tables of {numbers} x {numbers} secret numbers, {8 * numbers**2 / 1e9:.0f} GB each. Use "
                 "RecoNN, or smaller records."
             )
-        if len(knowledge.prior) + len(known) < 2:
+        if len(prior) + len(known) < 2:
             return "it starts from the mean of the known and prior records, and there are none. Add a prior."
-        labels = [part.y for part in (known, knowledge.prior)]
-        kinds = len({label for y in labels if not y.is_floating_point() for label in torch.unique(y).tolist()})
-        try:
-            in_any_order = as_descent(trainer).batches.size is None
-        except TypeError as error:
-            return str(error)
+        labels = [part.y for part in (known, prior) if not part.y.is_floating_point()]
+        kinds = len({label for y in labels for label in torch.unique(y).tolist()})
         if secrets > 1 and (count := ways(kinds, secrets, in_any_order=in_any_order)) > MOST_WAYS:
             return (
                 f"{secrets} secrets of {kinds} classes have {count:,} combinations of labels, each of which takes a "
                 f"model, and at most {MOST_WAYS:,} are supported. Use fewer secrets or fewer classes."
             )
-        if knowledge.prior.features is not None:
-            return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         if self.response is not None:
-            if (sentence := self.response.objection(knowledge)) is not None:
-                return sentence
-            models = len(known) + len(knowledge.prior) - self.response.checked
+            if (reason := self.response.objection(knowledge)) is not None:
+                return reason
+            models = len(known) + len(prior) - self.response.checked
             directions, wanted = min(self.response.directions, models - 1), min(self.coordinates or 0, numbers)
-            if 1 <= directions <= wanted and not self.response.follows_all(weights):
+            if 1 <= directions <= wanted and not self._follows_all(knowledge):
                 return (
                     f"{directions} directions of the response do not determine {wanted} coordinates: any release would "
                     "be explained. Set fewer coordinates, or more directions of the response."
                 )
         return None if self.start is None else objection_to(self.start, knowledge)
 
-    def _objection_to_sets(self, knowledge: Knowledge, trainer: Trainer) -> str | None:
+    def _objection_to_sets(self, knowledge: Knowledge, in_any_order: bool) -> str | None:
         """The same where no record is known."""
-        secrets, given = knowledge.facts.secrets, knowledge.facts.given
         options = {"products": self.products, "response": self.response, "coordinates": self.coordinates}
         for name, value in (options | {"start": self.start}).items():
             if value is not None:
                 return f"{name} needs known records, and the adversary knows none. Leave it out."
-        if knowledge.prior.features is not None:
-            return (
-                "the net trains on features of the records, through a backbone it cannot see. Use WeakRecoNN, or solve "
-                "for the features: with Records(prior.features, prior.y) as prior."
-            )
-        if len(knowledge.prior) < max(2, secrets if trainer is not knowledge.trainer else 2):
+        defended = undefended(knowledge.trainer) is not knowledge.trainer
+        if len(knowledge.prior) < max(2, knowledge.facts.secrets if defended else 2):
             return "it starts from the means of the prior records, which are fewer than two. Add some."
-        try:
-            ordered = as_descent(trainer).batches.size is not None
-        except TypeError as error:
-            return str(error)
-        if ordered and not given.labels and not knowledge.prior.y.is_floating_point():
+        if not in_any_order and not knowledge.facts.given.labels and not knowledge.prior.y.is_floating_point():
             return (
                 "with batches in an order, it needs the label of each record, which the adversary does not have. Use "
                 "full batches (GD)."
@@ -231,32 +223,31 @@ class Newton:
             return WholeSets(exact, quick, prior, prior[:1], published, SETS * self.jacobians, seed)
         if self.products is None:
             return self.inverter(knowledge, seed=seed)
-        parts = self._parts(knowledge, seed)
-        problem: Problem[Any] = Problem(parts.released_by, parts.quick, parts.coordinates)
-        components = Coordinates.principal(parts.available, self.coordinates).times(parts.quick.secrets)
-        return MatrixFree(problem, components, parts.bank, parts.published, self.products, prior[:1])
+        available, problem, bank, published = self._game(knowledge, seed)
+        components = Coordinates.principal(available, self.coordinates).times(problem.quick.secrets)
+        return MatrixFree(problem, components, bank, published, self.products, prior[:1])
 
     def inverter(self, knowledge: Knowledge, *, seed: int, responses: Responses | None = None) -> Inverter:
         """For known records, without products; with these responses if they were prepared before."""
         knowledge = accepted(self, knowledge)
-        parts = self._parts(knowledge, seed, responses)
-        z = flat(parts.available).repeat(1, parts.quick.secrets)  # (n, u)
-        unknowns = parts.coordinates.of_records(z)  # (n, r)
-        # float64 is only worth its time where Jacobians are exact enough to reach rounding
-        exact = parts.released_by.computed_in(torch.float64) if self.response is None else parts.released_by
-        annealing, y, quick_responses = None, parts.available.y, parts.quick.responses
-        if self.response is not None and quick_responses is not None and self.response.follows_all(_weights(knowledge)):
-            classes = torch.zeros(len(y), dtype=torch.long, device=y.device) if y.is_floating_point() else y
-            errors, priors = ErrorModel.of(quick_responses.errors), ClassPrior.each(unknowns, classes)
-            annealing = Annealing(parts.quick, parts.quick, parts.coordinates, errors, priors)
+        available, problem, bank, published = self._game(knowledge, seed, responses)
+        z = flat(available).repeat(1, problem.quick.secrets)  # (n, u)
+        unknowns, annealing = problem.coordinates.of_records(z), None  # (n, r)
+        if problem.quick.responses is None:
+            # float64 is only worth its time where Jacobians are exact enough to reach rounding
+            problem = replace(problem, exact=problem.exact.computed_in(torch.float64))
+        elif self._follows_all(knowledge):
+            errors = ErrorModel.of(problem.quick.responses.errors)
+            priors = ClassPrior.each(unknowns, classes_of(available.y))
+            annealing = Annealing(problem.quick, problem.quick, problem.coordinates, errors, priors)
         return Inverter(
-            problem=Problem(exact, parts.quick, parts.coordinates),
-            bank=parts.bank,
-            published=parts.published,
+            problem=problem,
+            bank=bank,
+            published=published,
             prior_mean=unknowns.mean(0),
             prior_variance=unknowns.var(0, correction=0).clamp_min(1e-30),
-            left_out=(z - parts.coordinates(unknowns)).square().mean(0),
-            others=OtherRecords.of(parts.available, seed),
+            left_out=(z - problem.coordinates(unknowns)).square().mean(0),
+            others=OtherRecords.of(available, seed),
             jacobians=self.jacobians,
             by_training=self.polish,
             guess=None if self.start is None else self.start.prepare(knowledge, seed=seed),
@@ -270,7 +261,7 @@ class Newton:
         if known is None or engine is None:
             raise ValueError("Newton: responses needs response=LinearResponse(...) and an adversary who knows records.")
         trainer, available = as_descent(undefended(knowledge.trainer)), _available(knowledge)
-        follows_all = engine.follows_all(_weights(knowledge))
+        follows_all = self._follows_all(knowledge)
         drawn = engine.checked + (0 if follows_all else engine.directions + 1)  # less their mean they span one less
         rows = draws(len(available), drawn, 1, seed).to(available.y.device)
         checked, principal = rows[: engine.checked], rows[engine.checked :]
@@ -300,25 +291,25 @@ class Newton:
         z, exact = flat(available)[rows].flatten(1), weights.computed_in(torch.float64)
         return replace(weights, units=published.units(exact, z, available.y[rows])), published
 
-    def _parts(self, knowledge: Knowledge, seed: int, responses: Responses | None = None) -> _Parts:
+    def _game(self, knowledge: Knowledge, seed: int, responses: Responses | None = None) -> _Game:
         available = _available(knowledge)
         released_by, published = self._training(knowledge, available, seed)
-        follows_all = self.response is not None and self.response.follows_all(_weights(knowledge))
+        quick = released_by.computed_in(torch.float32, tf32=True)
         components = self.coordinates
         if components is None and self.response is not None:  # fewer unknowns than equations
+            follows_all = self._follows_all(knowledge)
             components = _numbers(knowledge) if follows_all else max(1, self.response.directions // 2)
-        if components is None or self.products is not None:
-            coordinates = Coordinates.of(available).times(released_by.secrets)
-        else:
-            coordinates = Coordinates.principal(available, components).times(released_by.secrets)
-        quick = released_by.computed_in(torch.float32, tf32=True)
+        every = components is None or self.products is not None
+        coordinates = Coordinates.of(available) if every else Coordinates.principal(available, components)
+        coordinates = coordinates.times(released_by.secrets)
         if self.response is not None:
             if responses is None:
                 responses = self.responses(knowledge, seed=seed)
             if not responses.check.holds:
                 raise ValueError(f"Newton: {responses.check} That is too little for a Jacobian: leave response out.")
             equations, unknowns = int(responses.check.informative.sum()), len(coordinates.directions)
-            if equations <= unknowns and not (follows_all and not self.polish):  # the prior determines the rest
+            by_prior = self._follows_all(knowledge) and not self.polish  # it determines what the equations do not
+            if equations <= unknowns and not by_prior:
                 raise ValueError(
                     f"Newton: {equations} reliable directions do not determine {unknowns} coordinates: any release "
                     "would be explained. Set fewer coordinates, or more directions of the response."
@@ -326,7 +317,20 @@ class Newton:
             released_by = replace(released_by, responses=responses)
             quick = replace(quick, responses=responses, trained=False)
         bank = Bank.of(quick, coordinates, available, self.bank, seed=seed)
-        return _Parts(available, coordinates, released_by, quick, bank, published)
+        return _Game(available, Problem(released_by, quick, coordinates), bank, published)
+
+    def _follows_all(self, knowledge: Knowledge) -> bool:
+        """Whether it has a response of every weight."""
+        return self.response is not None and self.response.follows_all(_weights(knowledge))
+
+
+class _Game(NamedTuple):
+    """What is prepared for known records."""
+
+    available: Records  # known and prior records
+    problem: Problem[Any]
+    bank: Bank
+    published: Published
 
 
 def _available(knowledge: Knowledge) -> Records:
@@ -347,21 +351,9 @@ def _numbers(knowledge: Knowledge) -> int:
 
 def _unknowns(knowledge: Knowledge) -> int:
     """How many numbers a whole training set leaves unknown, once its first layer was read (`record_span`)."""
-    trainer, secrets, x = undefended(knowledge.trainer), knowledge.facts.secrets, knowledge.prior.x
-    name = first_layer(knowledge.net, x.shape[1:].numel())
-    if trainer is not knowledge.trainer or secrets < 2 or not as_descent(trainer).linear_update or name is None:
+    trainer, secrets, d = undefended(knowledge.trainer), knowledge.facts.secrets, knowledge.prior.x.shape[1:].numel()
+    layer = first_layer(knowledge.net, d) if trainer is knowledge.trainer else None
+    if layer is None or secrets < 2 or not as_descent(trainer).linear_update:
         return _numbers(knowledge)
-    if len(knowledge.net.get_parameter(f"{name}bias")) < secrets:
-        return _numbers(knowledge)
-    return _numbers(knowledge) - secrets * (x.shape[1:].numel() - min(x.shape[1:].numel(), secrets - 1))
-
-
-class _Parts(NamedTuple):
-    """What both solvers need."""
-
-    available: Records  # known and prior records
-    coordinates: Coordinates
-    released_by: TrainingMap
-    quick: TrainingMap
-    bank: Bank
-    published: Published
+    shown = len(knowledge.net.get_parameter(f"{layer}bias")) >= secrets
+    return _numbers(knowledge) - (secrets * (d - min(d, secrets - 1)) if shown else 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import combinations_with_replacement, product
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from torch import Tensor
 from lostwax.attacks.least_squares import Point
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Records
-from lostwax.learning.coordinates import Coordinates, flat
+from lostwax.learning.coordinates import Coordinates, classes_of, flat
 from lostwax.learning.kernel_regression import Regression
 from lostwax.seeds import generator
 
@@ -74,18 +74,15 @@ class Bank(NamedTuple):
     @classmethod
     def of(cls, weights: TrainingMap, coordinates: Coordinates, available: Records, size: int, *, seed: int) -> Bank:
         """The means of classes (of all records, where labels are numbers), and `size` draws of k records."""
-        k, z = weights.secrets, flat(available)
-        y = torch.zeros(len(z), dtype=torch.long, device=z.device) if available.y.is_floating_point() else available.y
-        of_class = {int(label): z[y == label] for label in torch.unique(y)}
+        k, z, y = weights.secrets, flat(available), classes_of(available.y)
+        labels = torch.unique(y).tolist()
         # full batches take the secrets in any order, so that (3, 5) is (5, 3)
         in_any_order = weights.trainer.batches.size is None
-        classes = tuple(combinations_with_replacement(of_class, k) if in_any_order else product(of_class, repeat=k))
+        classes = tuple(combinations_with_replacement(labels, k) if in_any_order else product(labels, repeat=k))
         rows = draws(len(z), size, k, seed).to(z.device)  # (size, k)
         if in_any_order:
             rows = rows.gather(1, y[rows].argsort(dim=1, stable=True))
-        parts_of = cache(lambda label, count: _parts(of_class[label], count))  # shared by many combinations
-        means = torch.stack([_means(parts_of, each) for each in classes])  # (classes, u)
-        a = coordinates.of_records(torch.cat([means, z[rows].flatten(1)]))
+        a = coordinates.of_records(torch.cat([means_of(z, y, classes), z[rows].flatten(1)]))
         label = torch.cat([torch.tensor(classes).to(y), y[rows]])
         models = weights(coordinates(a), label)
         number = {each: place for place, each in enumerate(classes)}
@@ -156,26 +153,26 @@ def ways(classes: int, secrets: int, *, in_any_order: bool) -> int:
     return math.comb(classes + secrets - 1, secrets) if in_any_order else classes**secrets
 
 
-def means_of(z: Tensor, y: Tensor, classes: Classes) -> Tensor:
-    """(u,) the mean record of each class, among records z (n, d) with labels y (n,); as `_means`."""
-    return _means(lambda label, count: _parts(z[y == label], count), classes)
+def means_of(z: Tensor, y: Tensor, combinations: Sequence[Classes]) -> Tensor:
+    """(c, u) the mean records of combinations of classes, among records z (n, d) of classes y (n,).
 
-
-def _means(parts_of: Callable[[int, int], Sequence[Tensor]], classes: Classes) -> Tensor:
-    """(u,) the mean record of each class; for a class that occurs c times, the means of c parts of it.
-
-    By symmetry, Newton's steps would keep two equal records equal.
+    For a class that occurs k times, the means of k parts of it, cut along its first principal component if it has as
+    many records: by symmetry, Newton's steps would keep two equal records equal.
     """
-    parts = {label: iter(parts_of(label, classes.count(label))) for label in set(classes)}
-    return torch.cat([next(parts[label]).mean(0) for label in classes])
 
+    @cache
+    def means(label: int, count: int) -> list[Tensor]:
+        records = z[y == label]
+        if count == 1 or len(records) < count:
+            return [records.mean(0)] * count
+        along = torch.linalg.svd(records - records.mean(0), full_matrices=False).U[:, 0]  # (n,)
+        return [part.mean(0) for part in records[along.argsort()].tensor_split(count)]
 
-def _parts(records: Tensor, count: int) -> Sequence[Tensor]:
-    """Records (n, d), cut along their first principal component; not cut if they are too few."""
-    if count == 1 or len(records) < count:
-        return [records] * count
-    along = torch.linalg.svd(records - records.mean(0), full_matrices=False).U[:, 0]  # (n,)
-    return records[along.argsort()].tensor_split(count)
+    rows = []
+    for classes in combinations:
+        parts = {label: iter(means(label, classes.count(label))) for label in set(classes)}
+        rows.append(torch.cat([next(parts[label]) for label in classes]))
+    return torch.stack(rows)
 
 
 def draws(count: int, size: int, k: int, seed: int) -> Tensor:

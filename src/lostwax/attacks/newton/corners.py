@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -30,16 +29,11 @@ BLUR = 3  # times the noise: how far noise moves a number from its bound
 Array = NDArray[np.float64]
 
 
-class _Weights(NamedTuple):
-    """How numbers y, from 0 to 1 in their range, are weighted."""
-
-    near: tuple[float, ...]  # in  1 / (y^2 + near^2):  of the template, and of each step
-    outside: float  # times the weight of a number at its bound: that of one outside
-
-
 DIGITS = np.geomspace(3e-4, 1e-7, 4)  # the last few steps are for these
-LOCAL = _Weights((0.003, *np.geomspace(0.003, 0.001, 30), *DIGITS), outside=100.0)  # finds what is like the template
-GLOBAL = _Weights((0.03, *np.geomspace(0.2, 0.01, 35), *DIGITS), outside=3_000.0)  # ... has most numbers at a bound
+# `near` of the template's weights  1 / (y^2 + near^2)  and of each step's, and the weight of a number outside its range
+# over that of one at its bound
+LOCAL = (0.003, *np.geomspace(0.003, 0.001, 30), *DIGITS), 100.0  # finds what is like the template
+GLOBAL = (0.03, *np.geomspace(0.2, 0.01, 35), *DIGITS), 3_000.0  # ... has most numbers at a bound
 
 
 class Corners(NamedTuple):
@@ -71,26 +65,33 @@ def corners(
     the space. Templates (t, d) are other records; `noise` is the error of the numbers of the space. With corners found
     `before`, others are looked for; with guesses `near` them (g, d), from these alone.
     """
-    cone, search = _Cone.of(space, low, high, templates, noise), _Search(count, SAME + 10 * noise)
-    for known, part in () if before is None else ((search.sure, before.sure), (search.doubtful, before.doubtful)):
-        known += [corner for a in part.cpu().numpy() if (corner := cone.corner(a)) is not None]
+    cone, same = _Cone.of(space, low, high, templates, noise), SAME + 10 * noise
+    sure, doubtful = (
+        [corner for a in part.cpu().numpy() if (corner := cone.corner(a)) is not None]
+        for part in before or Corners(templates[:0], templates[:0])
+    )
     starts, turns = (templates, TURNS) if near is None else (near, 1)
-    starts, fruitless = starts.to(space.directions), 0
+    starts, fruitless, likely = starts.to(space.directions), 0, _likely(sure, doubtful, count, same)
     # templates, then means of two, a few at a time
     batches = (part for turn in range(turns) for part in torch.split((starts + starts.roll(turn, 0)) / 2, TOGETHER))
     with progress("Newton's method: templates for corners", turns * len(starts)) as advance:
         for number, batch in enumerate(batches):
-            known_before = len(search.sure)
-            points = cone.sparse(batch, [corner.point for corner in search.sure], GLOBAL if number % 2 else LOCAL)
-            for point in points:
-                if (corner := cone.corner(point)) is not None:
-                    search.add(corner, cone)
+            known_before = len(sure)
+            for point in cone.sparse(batch, [corner.point for corner in sure], GLOBAL if number % 2 else LOCAL):
+                # what was doubtful may be held by numbers that were not seen at their bound
+                if (corner := cone.corner(point)) is not None and _is_new(corner, sure, same):
+                    if cone.holds(corner):
+                        sure.append(corner)
+                    elif _is_new(corner, doubtful, same):
+                        doubtful.append(corner)
             advance(len(batch))
-            fruitless = 0 if len(search.sure) > known_before else fruitless + len(batch)
-            if len(search.sure) >= count or fruitless >= search.patience:
+            fruitless = 0 if len(sure) > known_before else fruitless + len(batch)
+            likely = _likely(sure, doubtful, count, same)
+            enough = FEWEST if len(sure) + len(likely) >= count else max(FEWEST, FRUITLESS * count)
+            if len(sure) >= count or fruitless >= (enough if sure else HOPELESS):
                 break
     nothing = np.zeros((0, len(space.directions)))
-    parts = ([corner.point for corner in part] for part in (search.sure[:count], search.likely))
+    parts = ([corner.point for corner in part] for part in (sure[:count], likely))
     return Corners(*(torch.from_numpy(np.stack(part) if part else nothing).to(space.directions) for part in parts))
 
 
@@ -98,47 +99,21 @@ class _Corner(NamedTuple):
     point: Array  # (r,)
     active: NDArray[np.bool_]  # (v,) the numbers at a bound
 
-    @property
-    def size(self) -> int:
-        return int(self.active.sum())
+
+def _is_new(corner: _Corner, among: list[_Corner], same: float) -> bool:
+    return all(np.abs(corner.point - other.point).max() >= same for other in among)
 
 
-@dataclass
-class _Search:
-    count: int
-    same: float
-    sure: list[_Corner] = field(default_factory=list)
-    doubtful: list[_Corner] = field(default_factory=list)
-
-    def add(self, corner: _Corner, cone: _Cone) -> None:
-        """One more, if it is new; what was doubtful may be held by numbers that were not seen at their bound."""
-        if self._new(corner, self.sure):
-            if cone.holds(corner):
-                self.sure.append(corner)
-            elif self._new(corner, self.doubtful):
-                self.doubtful.append(corner)
-
-    def _new(self, corner: _Corner, among: list[_Corner]) -> bool:
-        return all(np.abs(corner.point - other.point).max() >= self.same for other in among)
-
-    @property
-    def likely(self) -> list[_Corner]:
-        """Doubtful corners that may be the records not found, those with most numbers at a bound first."""
-        enough = LIKELY * min((corner.size for corner in self.sure), default=0)
-        likely: list[_Corner] = []
-        for corner in sorted(self.doubtful, key=lambda each: -each.size):
-            before = self.sure + likely
-            wanted = len(before) < self.count and corner.size >= enough
-            if wanted and self._new(corner, before) and not _mixed(corner.point, [each.point for each in before]):
-                likely.append(corner)
-        return likely
-
-    @property
-    def patience(self) -> int:
-        """Templates in a row without a new record, after which the search ends."""
-        if not self.sure:
-            return HOPELESS
-        return FEWEST if len(self.sure) + len(self.likely) >= self.count else max(FEWEST, FRUITLESS * self.count)
+def _likely(sure: list[_Corner], doubtful: list[_Corner], count: int, same: float) -> list[_Corner]:
+    """Doubtful corners that may be the records not found, those with most numbers at a bound first."""
+    enough = LIKELY * min((corner.active.sum() for corner in sure), default=0)
+    likely: list[_Corner] = []
+    for corner in sorted(doubtful, key=lambda each: -each.active.sum()):
+        before = sure + likely
+        wanted = len(before) < count and corner.active.sum() >= enough
+        if wanted and _is_new(corner, before, same) and not _mixed(corner.point, [each.point for each in before]):
+            likely.append(corner)
+    return likely
 
 
 class _Cone(NamedTuple):
@@ -164,7 +139,7 @@ class _Cone(NamedTuple):
         at_bounds = max(shares[0], SOLVED) / often, shares[1] / often
         return cls(varies, rows, unit, at_bounds, low, high - low, noise)
 
-    def sparse(self, templates: Tensor, records: list[Array], weights: _Weights) -> Array:
+    def sparse(self, templates: Tensor, records: list[Array], weights: tuple[tuple[float, ...], float]) -> Array:
         """(s, r) points with many numbers at a bound, from templates (t, d); s <= t, not all are corners.
 
         Each minimises  sum log(y^2 + near^2)  over its numbers y, and the same for 1 - y, in the cone, where a linear
@@ -180,10 +155,10 @@ class _Cone(NamedTuple):
             basis = torch.linalg.qr(rays.mT).Q  # (r + 1, f)
             common = common - common @ basis @ basis.mT
         above = 1 - y
-        for near in weights.near:
-            near = max(near, self.noise)
+        closeness, outside = weights
+        for near in (max(each, self.noise) for each in closeness):
             at_low, at_high = (
-                torch.where(each >= 0, often / (each.square() + near**2), weights.outside / near**2)
+                torch.where(each >= 0, often / (each.square() + near**2), outside / near**2)
                 for each, often in zip((y, above), self.at_bounds, strict=True)
             )
             # (t, r + 1, r + 1) of  sum at_low (t y)^2 + at_high (t - t y)^2,  with weights (t, v)

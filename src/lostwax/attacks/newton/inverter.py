@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.attacks.least_squares import ROUNDED, GameSearch, Linearised, Point
+from lostwax.attacks.least_squares import ROUNDED, GameSearch, Linearised, Point, in_turn
 from lostwax.attacks.newton.annealing import AnnealedSearch, Annealing
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
 from lostwax.attacks.newton.misfit import AnswerCheck, OtherRecords, is_noise
@@ -263,7 +264,11 @@ class Polisher:
             inversion = inversion._replace(is_noise=self._is_noise(point, jacobian))
         if inversion.certified and self.problem.quick.trained:
             expected = jacobian.double() @ likeliest.weakest.mT  # (p, w)
-            if not (self._accurate(likeliest.directions) and self.problem.moves(point, likeliest.weakest, expected)):
+            trainer, directions = self.problem.quick.trainer, likeliest.directions
+            eps = TF32 if trainer.tf32 and directions.is_cuda else torch.finfo(trainer.dtype or directions.dtype).eps
+            # of a direction that the weights do not see at all, rounding leaves a small number that looks like a view
+            accurate = bool(directions[-1] > ROUNDED * eps * directions.norm())
+            if not (accurate and self.problem.moves(point, likeliest.weakest, expected)):
                 exact = Linearised.of(self.problem.exact_tangents(point.a, point.label))
                 likeliest = self._likeliest_record(point, exact, rounding)
                 inversion = self._inversion(point, likeliest, rounding, search.jacobians)
@@ -290,39 +295,18 @@ class Polisher:
         models, noise = self.published.simulated(exact, z, label.expand(len(z), -1))
         return is_noise(point.residual, jacobian, models[1:] - models[0], noise)
 
-    def _accurate(self, directions: Tensor) -> bool:
-        """True if no singular value (r,) of the Jacobian is as small as its own rounding makes them.
-
-        Of a direction that the weights do not see at all, rounding leaves a small number that looks like a view of it.
-        """
-        trainer = self.problem.quick.trainer
-        eps = TF32 if trainer.tf32 and directions.is_cuda else torch.finfo(trainer.dtype or directions.dtype).eps
-        return bool(directions[-1] > ROUNDED * eps * directions.norm())
-
     def _inversion(self, point: Point, likeliest: Posterior, rounding: float, jacobians: int) -> Inversion:
         coordinates = self.problem.coordinates
         k, d = self.problem.exact.secrets, self.problem.exact.numbers
         squares, left_out = coordinates.directions.square(), self.left_out
-        variance, prior, moved = (
-            part.view(k, -1)[:, :d]
-            for part in (
-                likeliest.variance @ squares + left_out,
-                self.prior_variance @ squares + left_out,
-                likeliest.moved.square() @ squares,
-            )
-        )
+        of_unknowns = likeliest.variance @ squares + left_out, self.prior_variance @ squares + left_out
+        parts = (*of_unknowns, likeliest.moved.square() @ squares)
+        variance, prior, moved = (part.view(k, -1)[:, :d] for part in parts)
         size, pictures = coordinates(self.prior_mean).view(k, -1)[:, :d], self.problem.exact.known.x.ndim > 2
         sure = determined(variance + moved, prior + (CONSTANT * size).square(), pictures=pictures)
+        record, seen = coordinates(likeliest.a), likeliest.directions
         inversion = Inversion(
-            coordinates(likeliest.a),
-            point.label,
-            point.distance,
-            rounding,
-            variance,
-            prior,
-            likeliest.directions,
-            sure,
-            jacobians,
+            record, point.label, point.distance, rounding, variance, prior, seen, determined=sure, jacobians=jacobians
         )
         if not self.published.defended:
             return inversion
@@ -371,28 +355,26 @@ class Inverter(Polisher, Inverting):
         released = self.problem.exact.in_units(release.flat().double().to(self.like.x.device))  # (g, p)
         likeliest = self.bank.likeliest(released, self.labels(hints), self.problem.quick, self.problem.coordinates)
         starts = [[entry for likely in mine for entry in likely.entries] for mine in likeliest]
-        inversions = self._from(released, starts)
+        inversions = self._inverted(released, starts)
         finite = released.isfinite().all(1).tolist()  # models that did not diverge
         lost = [g for g, inversion in enumerate(inversions) if finite[g] and not inversion.explained]
         if self.guess is not None and lost:
             their_hints = None if hints is None else hints[torch.tensor(lost)]
             answer = self.guess(Release({name: value[lost] for name, value in release.params.items()}), their_hints)
             guesses = {lost[turn]: [start] for turn, start in self._guessed(answer.records).items()}
-            rescued = self._from(released[list(guesses)], list(guesses.values()))
+            rescued = self._inverted(released[list(guesses)], list(guesses.values())) if guesses else []
             for g, inversion in zip(guesses, rescued, strict=True):
-                inversions[g] = min(inversions[g], inversion, key=_rank)
+                inversions[g] = _better(inversions[g], inversion)
         return [
             inversion.or_start(mine[0], self.problem.coordinates, weights)
             for inversion, mine, weights in zip(inversions, likeliest, released, strict=True)
         ]
 
-    def _from(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
-        """From these starts of each game, some games at a time."""
-        parts = [slice(first, first + GAMES) for first in range(0, len(released), GAMES)]
-        return [inversion for part in parts for inversion in self._inverted(released[part], starts[part])]
-
     def _inverted(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
-        """Each game's starts in turn, the most promising first, until one explains the release."""
+        """Each game's starts in turn, the most promising first, until one explains it; some games at a time."""
+        if len(released) > GAMES:
+            parts = slice(None, GAMES), slice(GAMES, None)
+            return [inversion for part in parts for inversion in self._inverted(released[part], starts[part])]
         if self.annealing is not None:
             annealed = self.annealing(released, starts)
             if not self.by_training:
@@ -407,14 +389,9 @@ class Inverter(Polisher, Inverting):
                     evidence = [self._evidence(*each) for each in zip(predicted, errors, strict=True)]
                     return [inversion._replace(determined=False) for inversion in evidence]  # no model was trained
                 raced = [[search] for search in predicted]
-        best = self.finish([mine[0] for mine in raced])
-        for turn in range(1, max(map(len, raced))):
-            again = [g for g, mine in enumerate(raced) if not best[g].explained and turn < len(mine)]
-            if not again:
-                break
-            for g, inversion in zip(again, self.finish([raced[g][turn] for g in again]), strict=True):
-                best[g] = min(best[g], inversion, key=_rank)
-        return best
+        return in_turn(
+            raced, lambda _, searches: self.finish(searches), lambda _, inversion: inversion.explained, _better
+        )
 
     def _guessed(self, answer: Records) -> dict[int, Entry]:
         """The other attack's guesses (g, k, ...) as starts, except for classes that are not in the bank."""
@@ -442,20 +419,19 @@ class Inverter(Polisher, Inverting):
     def _predicted(self, raced: list[list[TrainingSearch]], released: Tensor) -> list[TrainingSearch]:
         """Where the search by linear response ends, from each game's starts in turn until one predicts the release."""
         problem, sizes = replace(self.problem, exact=self.problem.quick), released.norm(dim=1).tolist()  # (g,)
-        best: dict[int, TrainingSearch] = {}
-        for turn in range(FOLLOWED):
-            again = [
-                g
-                for g, mine in enumerate(raced)
-                if turn < len(mine) and (g not in best or best[g].point.distance > UNLIKELY * sizes[g])
-            ]
-            searches = [replace(raced[g][turn], enough=PREDICTED * sizes[g]) for g in again]
-            if searches:
-                problem.descend(searches, BY_RESPONSE, self.jacobians)
-            for g, search in zip(again, searches, strict=True):
-                if g not in best or search.point.distance < best[g].point.distance:
-                    best[g] = search
-        return [replace(best[g], jacobians=0) for g in range(len(raced))]
+
+        def descend(games: Sequence[int], begun: list[TrainingSearch]) -> list[TrainingSearch]:
+            searches = [replace(search, enough=PREDICTED * sizes[g]) for g, search in zip(games, begun, strict=True)]
+            problem.descend(searches, BY_RESPONSE, self.jacobians)
+            return searches
+
+        best = in_turn(
+            [mine[:FOLLOWED] for mine in raced],
+            descend,
+            lambda g, search: not search.point.distance > UNLIKELY * sizes[g],
+            lambda before, after: min(before, after, key=lambda search: search.point.distance),
+        )
+        return [replace(search, jacobians=0) for search in best]
 
     def _by_response(self, search: AnnealedSearch) -> Inversion:
         """The answer of an annealed search, with its predicted error; no model was trained on it.
@@ -480,6 +456,6 @@ class Inverter(Polisher, Inverting):
         return self.at_means[classes]
 
 
-def _rank(inversion: Inversion) -> tuple[bool, float]:
+def _better(before: Inversion, after: Inversion) -> Inversion:
     """First what explains the release, then what comes closer to it."""
-    return not inversion.explained, inversion.residual
+    return min(before, after, key=lambda inversion: (not inversion.explained, inversion.residual))

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lostwax.attacks.least_squares import Factored, GameSearch, Linearised, Point, Rule
-from lostwax.attacks.newton.inverter import MANY, WEAKEST, Inversion, Polisher, Posterior, noise_of
+from lostwax.attacks.least_squares import Factored, Point, Rule
+from lostwax.attacks.newton.inverter import MANY, WEAKEST, Inversion, Polisher, Posterior, TrainingSearch, noise_of
 from lostwax.attacks.newton.misfit import OtherRecords
 from lostwax.attacks.newton.training_map import GOOD, NEARLY, Problem, Published, TrainingMap
 from lostwax.games import Records, Release
@@ -40,9 +40,7 @@ class RecordSpan(NamedTuple):
     @property
     def points(self) -> Coordinates:
         """a -> x."""
-        origin, directions = self.constant * self.rows[-1, :-1], self.rows[:-1, :-1]
-        anywhere = torch.full_like(directions[:, 0], torch.inf)
-        return Coordinates(origin, directions, -anywhere, anywhere)
+        return Coordinates.anywhere(self.constant * self.rows[-1, :-1], self.rows[:-1, :-1])
 
     def reduced_map(self, weights: TrainingMap) -> TrainingMap:
         """The same training on inputs [a, constant]: by the rows' orthonormality, with the same steps.
@@ -186,22 +184,13 @@ class NumberRange(NamedTuple):
 
     def numbers(self, a: Tensor) -> Tensor:
         """(..., k, d) of unknowns (..., r)."""
-        mine = a[..., : self.records * len(self.record.directions)]
-        return self.record(mine.reshape(*a.shape[:-1], self.records, len(self.record.directions)))
+        r = len(self.record.directions)
+        return self.record(a[..., : self.records * r].reshape(*a.shape[:-1], self.records, r))
 
     def excess(self, a: Tensor) -> Tensor:
         """(..., k, d) how far the numbers are outside: negative below, positive above, else 0."""
         z = self.numbers(a)
         return (z - self.high).clamp_min(0) - (self.low - z).clamp_min(0)
-
-    def add(self, normal: Tensor, slope: Tensor, weight: float, excess: Tensor) -> None:
-        """Add  w P^T P  to the normal matrix and  w P^T e  to the slope, P the directions in the numbers outside."""
-        along, r = self.record.directions, len(self.record.directions)
-        for record, mine in enumerate(excess):
-            if (out := mine != 0).any():
-                part, outward = slice(record * r, (record + 1) * r), along[:, out]  # (r, o)
-                normal[part, part] += weight * outward @ outward.mT
-                slope[part] += weight * outward @ mine[out]
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,21 +208,24 @@ class SetProblem:
         cls, exact: TrainingMap, quick: TrainingMap, prior: Records, release: Release, span: RecordSpan | None
     ) -> SetProblem:
         """In the space, if it is seen: the training map has r inputs instead of d then."""
-        k, of_record = exact.secrets, Coordinates.of(prior)
+        k, d, of_record = exact.secrets, exact.numbers, Coordinates.of(prior)
         if span is None:
             released = exact.in_units(release.flat().double())
             inside = NumberRange.of(prior, of_record, k)
             return cls(Problem(exact, quick, of_record.times(k)), released, prior, inside, None)
-        reduced = Records(span.inputs(prior.x), prior.y)
-        d, r = exact.numbers, len(span.rows)
-        labels = of_record.directions[of_record.directions[:, d:].any(1)][:, d:]  # of a label, if a number
-        numbers, mean = span.points, of_record.origin[d:]
-        record = _beside(numbers, mean, labels)
-        inputs = torch.eye(r).to(numbers.origin)
-        ours = _beside(numbers._replace(origin=span.constant * inputs[-1], directions=inputs[:-1]), mean, labels)
+        of_label = of_record.directions[of_record.directions[:, d:].any(1)][:, d:]  # (s, e) where labels are numbers
+
+        def labelled(origin: Tensor, directions: Tensor) -> Coordinates:
+            """Each record followed by its label."""
+            pad, e = nn.functional.pad, of_label.shape[1]
+            both = torch.cat([pad(directions, (0, e)), pad(of_label, (len(origin), 0))])
+            return Coordinates.anywhere(torch.cat([origin, of_record.origin[d:]]), both)
+
+        inputs = torch.eye(len(span.rows)).to(span.rows)
+        ours, record = labelled(span.constant * inputs[-1], inputs[:-1]), labelled(*span.points[:2])
         problem: Problem[Any] = Problem(span.reduced_map(exact), span.reduced_map(quick), ours.times(k))
         released = problem.exact.in_units(span.reduced(release))
-        return cls(problem, released, reduced, NumberRange.of(prior, record, k), span)
+        return cls(problem, released, Records(span.inputs(prior.x), prior.y), NumberRange.of(prior, record, k), span)
 
     def unknowns(self, record: Tensor) -> Tensor:
         """(r,) of all numbers (u,) of k records."""
@@ -244,22 +236,19 @@ class SetProblem:
         """Unknowns (r,) of classes (k,), trained on."""
         return self.problem.points(a[None], label[None], self.released)[0]
 
+    def distances(self, a: Tensor, label: Tensor, weights: slice = slice(None)) -> Tensor:
+        """(s,) of models quickly trained on unknowns (s, r) of classes (s, k) from the release, in some weights."""
+        models = self.problem.quick(self.problem.coordinates(a), label).double()
+        far: Tensor = (models - self.released)[:, weights].norm(dim=1)
+        return far.nan_to_num(torch.inf)
+
     def near(self, a: Tensor, label: Tensor) -> bool:
         """True if unknowns (r,) of classes (k,) need no more than a few steps."""
         return self.point(a, label).distance <= NEAR * float(self.released.norm())
 
-    def descend(self, a: Tensor, label: Tensor, jacobians: int) -> SetSearch:
+    def descend(self, a: Tensor, label: Tensor, jacobians: int) -> TrainingSearch:
         """From unknowns (r,) of classes (k,)."""
         return descend(self.problem, self.inside, self.point(a, label), self.released, jacobians)
-
-
-def _beside(records: Coordinates, mean: Tensor, labels: Tensor) -> Coordinates:
-    """The coordinates of records, each followed by a label with this mean and these directions."""
-    (r, d), (s, e) = records.directions.shape, labels.shape
-    directions = records.directions.new_zeros(r + s, d + e)
-    directions[:r, :d], directions[r:, d:] = records.directions, labels
-    anywhere = torch.full_like(directions[:, 0], torch.inf)
-    return Coordinates(torch.cat([records.origin, mean]), directions, -anywhere, anywhere)
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,41 +357,38 @@ class SetPolisher(Polisher):
         return inversion if self.sets.span is not None else super()._compared(inversion, point, released)
 
 
-@dataclass(eq=False)
-class SetSearch(GameSearch[Linearised]):
-    """The search for one training set."""
-
-    scale: float = 1.0  # the mean curvature at its start
-
-
 @dataclass(frozen=True, eq=False)
-class RangedProblem(Problem[SetSearch]):
-    """|A(z) - theta|^2 + w |excess of z|^2.
+class RangedProblem(Problem[TrainingSearch]):
+    """|A(z) - theta|^2 + w |excess of z|^2,  of one training set.
 
     The second term is 0 at the records. It keeps the path away from records that no data set has, where it gets stuck.
     """
 
     inside: NumberRange | None
+    scale: float  # the mean curvature at the start
 
     @property
     def bounds(self) -> None:
         """None: numbers outside have a price."""
 
-    def values(self, searches: Sequence[SetSearch], tried: Tensor, residuals: Tensor) -> Tensor:
-        """(g, f) the sum."""
+    def values(self, searches: Sequence[TrainingSearch], tried: Tensor, residuals: Tensor) -> Tensor:
+        """(1, f) the sum."""
         values = residuals.square().sum(2)
         if self.inside is None:
             return values
-        weight = values.new_tensor([OUTSIDE * search.scale for search in searches]).unsqueeze(1)
-        return values + weight * self.inside.excess(tried).square().sum((2, 3))
+        return values + OUTSIDE * self.scale * self.inside.excess(tried).square().sum((2, 3))
 
-    def quadratic(self, search: SetSearch) -> tuple[Tensor, Tensor, Tensor | float]:
-        """With the second term, in which the numbers that are outside stay there."""
+    def quadratic(self, search: TrainingSearch) -> tuple[Tensor, Tensor, Tensor | float]:
+        """With  w P^T P  and  w P^T excess,  P the directions in the numbers outside, which are to stay there."""
         normal, slope, _ = super().quadratic(search)
         if self.inside is not None:
-            normal = normal.clone()
-            self.inside.add(normal, slope, OUTSIDE * search.scale, self.inside.excess(search.point.a))
-        return normal, slope, search.scale
+            normal, weight, along = normal.clone(), OUTSIDE * self.scale, self.inside.record.directions
+            for record, excess in enumerate(self.inside.excess(search.point.a)):
+                if (out := excess != 0).any():
+                    part, outward = slice(record * len(along), (record + 1) * len(along)), along[:, out]  # (r, o)
+                    normal[part, part] += weight * outward @ outward.mT
+                    slope[part] += weight * outward @ excess[out]
+        return normal, slope, self.scale
 
 
 def descend(
@@ -412,12 +398,12 @@ def descend(
     released: Tensor,
     jacobians: int,
     solved: Callable[[Point], bool] | None = None,
-) -> SetSearch:
+) -> TrainingSearch:
     """From one point to where the release (1, p) is nearly explained, or to a point that is `solved`."""
     linear, enough = problem.linear(point.a, point.label), FINISHED * float(released.norm())
     scale = float(linear.normal.diagonal().mean())
-    search = SetSearch(point, linear, released[0], enough, fresh=True, damping=FIRST_DAMPING, scale=scale)
+    search = TrainingSearch(point, linear, released[0], enough, fresh=True, damping=FIRST_DAMPING)
     if jacobians:
-        ranged = RangedProblem(problem.exact, problem.quick, problem.coordinates, inside)
+        ranged = RangedProblem(problem.exact, problem.quick, problem.coordinates, inside, scale)
         ranged.descend([search], RULE, jacobians, solved)
     return search

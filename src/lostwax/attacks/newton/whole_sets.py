@@ -20,7 +20,8 @@ from lostwax.attacks.newton.inverter import MANY, Inversion, Inverting
 from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem, descend, record_span
 from lostwax.attacks.newton.training_map import Problem, Published, TrainingMap
 from lostwax.games import Hints, Loss, Records, Release
-from lostwax.learning.coordinates import Coordinates, flat
+from lostwax.inits import trainable
+from lostwax.learning.coordinates import Coordinates, classes_of, flat
 from lostwax.progress import counted
 from lostwax.seeds import generator
 
@@ -115,8 +116,7 @@ def soft_labels(sets: SetProblem, a: Tensor, classes: Sequence[int], free: int, 
         shares[record, :, record, inputs:] = contrasts
     directions = torch.cat([moves.view(free * r, origin.numel()), shares.view(k * (c - 1), origin.numel())])
     origin[:free, :r] = 0.0
-    anywhere = torch.full_like(directions[:, 0], torch.inf)
-    problem: Problem[Any] = Problem(exact, quick, Coordinates(origin.flatten(), directions, -anywhere, anywhere))
+    problem: Problem[Any] = Problem(exact, quick, Coordinates.anywhere(origin.flatten(), directions))
     start = torch.cat([a[:free].flatten(), a.new_zeros(k * (c - 1))])
     label = torch.zeros(k, dtype=torch.long, device=a.device)
     (point,) = problem.points(start[None], label[None], sets.released)
@@ -205,33 +205,35 @@ class WholeSets(Inverting):
         self, sets: SetProblem, polisher: SetPolisher, near: Inversion, released: Tensor, jacobians: int
     ) -> Inversion | None:
         """From these records with one label changed, whose models are closest first, if one explains the release."""
-        here, present = near.label.tolist(), torch.unique(self.prior.y).tolist()
-        changed = [
-            (*here[:place], other, *here[place + 1 :])
-            for place in range(len(here))
-            for other in present
-            if other != here[place]
-        ]
+        changed = self._one_changed(tuple(near.label.tolist()))
         if self.prior.y.is_floating_point() or not changed:  # of one class
             return None
         a = sets.unknowns(near.record)
         labels = torch.tensor(changed, device=a.device)
-        models = sets.problem.quick(sets.problem.coordinates(a).expand(len(changed), -1), labels)
-        far = (models.double() - sets.released).norm(dim=1).nan_to_num(torch.inf)
-        for row in far.argsort()[:LABELLINGS].tolist():
+        for row in sets.distances(a.expand(len(changed), -1), labels).argsort()[:LABELLINGS].tolist():
             inversion = polisher.solve(a, labels[row], jacobians, released)
             if inversion.explained:
                 return inversion
         return None
 
+    def _one_changed(self, classes: Classes) -> list[Classes]:
+        """The same with one class changed."""
+        present = torch.unique(self.prior.y).tolist()
+        return [
+            (*classes[:place], other, *classes[place + 1 :])
+            for place, before in enumerate(classes)
+            for other in present
+            if other != before
+        ]
+
     def _blind(self, labels: Tensor | None) -> Inversion:
         """Class means, for a victim whose training diverged."""
-        z, y, k = flat(self.prior), self._classes(), self.exact.secrets
+        z, y, k = flat(self.prior), classes_of(self.prior.y), self.exact.secrets
         classes: Classes = (int(y.mode().values),) * k
         if labels is not None and not self.prior.y.is_floating_point():
             classes = tuple(labels.tolist())
         variance, label = z.var(0, correction=0)[: self.exact.numbers].expand(k, -1), torch.tensor(classes).to(y)
-        means, unseen = means_of(z, y, classes), z.new_zeros(1)
+        (means,), unseen = means_of(z, y, [classes]), z.new_zeros(1)
         return Inversion(means, label, torch.inf, 0.0, variance, variance, unseen, determined=False, jacobians=0)
 
     def _corners(self, sets: SetProblem, before: Corners | None = None, near: Tensor | None = None) -> Corners:
@@ -302,22 +304,16 @@ class WholeSets(Inverting):
 
     def _starts(self, sets: SetProblem, classes: Classes) -> Tensor:
         """(s, u) the means of the classes or of a few drawn records each, those whose models are closest first."""
-        z, y, coordinates = flat(sets.prior), self._classes(), sets.problem.coordinates
+        z, y = flat(sets.prior), classes_of(self.prior.y)
         random = generator(self.seed, "adversary", "sets")
         rows = [(y == label).nonzero()[:, 0].cpu().numpy() for label in classes]
         drawn = [
             torch.cat([z[random.choice(mine, min(AVERAGED, len(mine)), replace=False)].mean(0) for mine in rows])
             for _ in range(DRAWN)
         ]
-        starts = torch.stack([means_of(z, y, classes), *drawn])
+        starts = torch.cat([means_of(z, y, [classes]), torch.stack(drawn)])
         label = torch.tensor(classes, device=z.device).expand(len(starts), -1)
-        models = sets.problem.quick(coordinates(coordinates.of_records(starts)), label).double()
-        far = (models - sets.released).norm(dim=1).nan_to_num(torch.inf)
-        return starts[far.argsort()[:STARTS]]
-
-    def _classes(self) -> Tensor:
-        y = self.prior.y
-        return torch.zeros(len(y), dtype=torch.long, device=y.device) if y.is_floating_point() else y
+        return starts[sets.distances(sets.problem.coordinates.of_records(starts), label).argsort()[:STARTS]]
 
     def _labellings(self, sets: SetProblem, labels: Tensor | None) -> list[Classes]:
         """The labels, if given; else the likeliest.
@@ -333,11 +329,7 @@ class WholeSets(Inverting):
         here: Classes = tuple(sorted(present[place % len(present)] for place in range(self.exact.secrets)))
         distances = self._distances(sets, [here])
         while True:
-            near = {
-                tuple(sorted((*here[:place], other, *here[place + 1 :])))
-                for place in range(len(here))
-                for other in present
-            }
+            near = {tuple(sorted(classes)) for classes in self._one_changed(here)}
             distances |= self._distances(sets, sorted(near - distances.keys()))
             closest = min(distances, key=distances.__getitem__)
             if closest == here:
@@ -353,10 +345,8 @@ class WholeSets(Inverting):
         """How far the last layers of models trained on class means are from that of the release."""
         if not labellings:
             return {}
-        z, label, coordinates = flat(sets.prior), torch.tensor(labellings), sets.problem.coordinates
-        means = torch.stack([means_of(z, self.prior.y, classes) for classes in labellings])
-        trained = sets.problem.quick(coordinates(coordinates.of_records(means)), label.to(z.device)).double()
-        sizes = [value.numel() for value in self.exact.net.parameters() if value.requires_grad]
+        z, sizes = flat(sets.prior), [value.numel() for value in trainable(self.exact.net).values()]
+        a = sets.problem.coordinates.of_records(means_of(z, self.prior.y, labellings))
         last = slice(-sum(sizes[-2:]), None)  # its bias moves by the counts of the labels, less the predictions
-        far = (trained - sets.released)[:, last].norm(dim=1).nan_to_num(torch.inf)
+        far = sets.distances(a, torch.tensor(labellings, device=a.device), last)
         return dict(zip(labellings, far.tolist(), strict=True))

@@ -22,9 +22,21 @@ from lostwax.games.protocols import accepted
 from lostwax.inits import trainable
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Decoder, ResidualDecoder, Span
-from lostwax.learning.saving import Calibration, SavedFolder, check_same
 from lostwax.learning.shadow_tables import adversary_seed
-from lostwax.learning.training import RANGES, UNKNOWN_ERRORS, ErrorLine, Term, TermFacts, answer, torch_seed
+from lostwax.learning.training import (
+    RANGES,
+    UNKNOWN_ERRORS,
+    Calibration,
+    ErrorLine,
+    SavedFolder,
+    Term,
+    TermFacts,
+    answer,
+    check_same,
+    part,
+    torch_seed,
+    unlearnable,
+)
 from lostwax.provenance import fingerprint
 from lostwax.shadows import Game
 from lostwax.shadows.identity import describe, identity
@@ -140,8 +152,6 @@ class WeakRecoNN:
             return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
         try:
             cohort = knowledge.threat.deal(prior, 2, seed=0)
-            with torch.device("meta"):  # for its error message: no memory, no draws
-                self.decoder.build(1, tuple(prior.x.shape[1:]))
         except ValueError as error:
             return str(error)
         try:
@@ -167,7 +177,7 @@ class WeakRecoNN:
             )
         if self.augment is not None and (reason := self.augment.objection(prior)) is not None:
             return reason
-        return next((reason for term in self.terms if (reason := term.objection(prior.x)) is not None), None)
+        return unlearnable(self.decoder, self.terms, prior.x)
 
     def facts(self) -> AttackFacts:
         """It learns for as long as it may."""
@@ -213,7 +223,7 @@ class WeakRecoNN:
         standardise, span, line, error = saved.calibration(scale="scale")
         with torch_seed(0, device):  # the draws are overwritten
             reads = self._net(knowledge, span)
-        reads.load_state_dict(saved.part("reads."))
+        reads.load_state_dict(part(saved.tensors, "reads."))
         classes, scale = tuple(saved.words["guesses"]), HeadScale(standardise, saved.words["alike"])
         return TrainedOnHeads(knowledge.net, knowledge.access, classes, scale, reads, span, line, error, self)
 

@@ -104,8 +104,7 @@ class SetReader:
     def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
         """(m, neurons, numbers)."""
         neurons = Neurons.of(net)
-        if neurons is None:
-            raise ValueError(f"SetReader: expected a sequence of linear layers, got {type(net).__name__}.")
+        assert neurons is not None  # else there was an objection
         return neurons.tokens(release)
 
     def alike(self, net: nn.Module, classes: tuple[int, ...]) -> bool:
@@ -122,11 +121,9 @@ class _AllInARow:
     """All that is seen of a head as one token. Nothing is learnt here: the decoder's first layer reads."""
 
     def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
-        """(m, 1, numbers)."""
         return access(net, release).unsqueeze(1)
 
     def alike(self, net: nn.Module, classes: tuple[int, ...]) -> bool:
-        """There is only one token."""
         return False
 
 

@@ -22,10 +22,9 @@ from lostwax.files import read_tensors, write_tensors
 from lostwax.games import Knowledge, Records, Release
 from lostwax.games.facts import hold_out_of
 from lostwax.learning.decoders import Span
-from lostwax.learning.saving import part
-from lostwax.learning.shadow_tables import adversary_seed
+from lostwax.learning.shadow_tables import adversary_seed, finite_models
 from lostwax.learning.standardise import Standardise
-from lostwax.learning.training import Best, Criterion, answer, fit, torch_seed
+from lostwax.learning.training import Best, Criterion, answer, fit, part, torch_seed
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator, seed_torch
@@ -72,12 +71,7 @@ class Heads(NamedTuple):
         tile = game.tile()
         cut = (range(start, min(start + tile, models)) for start in range(0, models, tile))
         seen = torch.cat([see(game.trainer(game.net, game.deal(numbers), seed=game.seed)) for numbers in cut])
-        broken = int((~seen.flatten(1).isfinite().all(1)).sum())
-        if broken:
-            raise ValueError(
-                f"WeakRecoNN: {broken} of {models} shadow models hold NaN or infinite numbers: the victim's training "
-                "diverges. Lower its learning rate."
-            )
+        finite_models("WeakRecoNN", seen.flatten(1))
         return cls(game, see, HeadScale.fit(seen, alike=alike))
 
     def trained(self, numbers: range) -> tuple[Tensor, Tensor]:
@@ -222,7 +216,6 @@ class _Training:
 
     @property
     def seconds(self) -> float:
-        """Time spent, over all runs."""
         return time.perf_counter() - self.started
 
     def done(self, *, into: float = 0.0) -> float:
@@ -271,7 +264,6 @@ class _Training:
         to.write({**tensors, "numbers": numbers})
 
     def resume(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `save` wrote."""
         step, seconds, self.best.error = tensors["numbers"].tolist()
         self.step, self.started, self.best.weights = int(step), time.perf_counter() - seconds, part(tensors, "kept.")
         self.net.load_state_dict(part(tensors, "net."))

@@ -7,20 +7,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.attacks.ensemble.simulation import Cloud, First, Frame, Simulator, inflation
 from lostwax.attacks.newton import Inverter, Newton
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
-from lostwax.learning.coordinates import flat
+from lostwax.games.threats import InOrder
+from lostwax.learning.coordinates import Coordinates, as_records, classes_of, flat, unsolvable
 from lostwax.learning.costs import TABLES, Cost, Rate, classes
-from lostwax.learning.kernel_regression import ClassRegression, Regression
+from lostwax.learning.kernel_regression import ClassRegression, LocalRegression, Regression
+from lostwax.learning.shadow_tables import adversary_seed, finite_models
 from lostwax.learning.standardise import Standardise
 from lostwax.progress import counted
 from lostwax.seeds import generator
+from lostwax.shadows import Local
 
 PATIENCE = 2  # rounds without a smaller expected error end a game
 STUCK = 0.03  # share of the first expected error: above it, the cloud did not close in
@@ -30,6 +33,125 @@ FEW_PROBES = 3  # with models as far from the guess's as the release: with fewer
 ENOUGH_PROBES = 4  # ... until there are so many
 WIDER = 4.0  # factor on the expected squared error, until enough probes reach as far
 STILL = 1e-3  # in squared deviations of the ensemble: two simulations of a record that differ by less are equal
+
+
+class Frame(NamedTuple):
+    """Coordinates of a record: one per number, and one for its label if that is a number; a class is none."""
+
+    unknowns: Coordinates
+    like: Records  # one record, for shapes and dtypes
+
+    @classmethod
+    def of(cls, prior: Records) -> Frame:
+        """The frame of records like the prior's."""
+        return cls(Coordinates.of(prior, constants=True), prior[:1])
+
+    def records(self, coordinates: Tensor, classes: Tensor) -> Records:
+        """(n, q) and (n,) -> records in the prior's dtype; where labels are numbers, the classes are not used."""
+        return as_records(self.unknowns(coordinates), classes, self.like)
+
+    def within(self, coordinates: Tensor, known: Tensor) -> Tensor:
+        """(n, q) clamped to the prior's range, with the `known` coordinates (q,) filled in where they are not NaN."""
+        return torch.where(known.isnan(), self.unknowns.clamped(coordinates), known)
+
+    def known(self, hints: Hints | None, game: int) -> Tensor:
+        """(q,) the coordinates of a game's secret that the hints give, NaN for the others."""
+        x, y = (part.new_full(part.shape, torch.nan, dtype=torch.float64) for part in (self.like.x, self.like.y))
+        if hints is not None and hints.parts is not None:
+            x = hints.parts[game].to(x)  # (1, ...), k = 1
+        if hints is not None and hints.labels is not None:
+            y = hints.labels[game].to(y)
+        z = flat(Records(x, y if self.like.y.is_floating_point() else self.like.y))[0]  # (q,)
+        numbers = self.unknowns.of_records(torch.where(z.isnan(), self.unknowns.origin, z))
+        return torch.where(z.isnan(), torch.nan, numbers)
+
+
+class Cloud(NamedTuple):
+    """A Gaussian cloud of candidates with covariance  deviations^T deviations / s."""
+
+    centre: Tensor  # (q,)
+    deviations: Tensor  # (s, q)
+
+    @property
+    def variance(self) -> float:
+        """Of a coordinate, on average."""
+        return float(self.deviations.square().mean())
+
+    def no_wider_than(self, variance: float) -> Cloud:
+        """Shrunk if needed: undetermined coordinates would otherwise grow from round to round."""
+        if self.variance <= variance:
+            return self
+        return self._replace(deviations=self.deviations * math.sqrt(variance / self.variance))
+
+    def draw(self, count: int, random: np.random.Generator) -> Tensor:
+        """(count, q) random sums of deviations: no covariance matrix is formed."""
+        s = len(self.deviations)
+        weights = torch.from_numpy(random.standard_normal((count, s))).to(self.deviations)
+        return self.centre + weights @ self.deviations / math.sqrt(s)
+
+
+def inflation(novelty: float, margin: float) -> float:
+    """Factor on the covariance of left-out errors for the next cloud.
+
+    The release's novelty gives a larger cloud after one that missed the record (`benchmarks/ensemble_inflation.py`).
+    """
+    return margin * novelty
+
+
+def like_the_prior(members: Tensor, pooled: Tensor, count: int, random: np.random.Generator) -> Tensor:
+    """(count, q) of one class: its members (n, q), then draws with the covariance of `pooled` deviations (s, q)."""
+    chosen, scattered = (
+        part[torch.from_numpy(random.permutation(len(part))[:count]).to(part.device)] for part in (members, pooled)
+    )
+    return torch.cat([chosen, Cloud(members.mean(0), scattered).draw(count - len(chosen), random)])
+
+
+class First(NamedTuple):
+    """The regression of the first round, over records like the prior's of one class."""
+
+    regression: LocalRegression
+    seen: Tensor  # (s, features) of its models
+    members: Tensor  # (s, q) their records
+
+    @property
+    def variance(self) -> float:
+        """Of a coordinate of its members, on average."""
+        return float(self.members.var(0).mean())
+
+
+class Simulator(NamedTuple):
+    """The adversary's trainings. Their seed is never the game's, so they repeat none of the victim's private draws."""
+
+    knowledge: Knowledge
+    known: Records
+    frame: Frame
+    members: int
+    seed: int
+
+    def first(self, label: int, *, attempt: int) -> First:
+        """The first ensemble of a class, shared by all games; each attempt has its own."""
+        z, y = self.frame.unknowns.of_records(flat(self.knowledge.prior)), classes_of(self.knowledge.prior.y)  # (n, q)
+        classes, group = torch.unique(y, return_inverse=True)
+        means = torch.stack([z[group == number].mean(0) for number in range(len(classes))])  # (classes, q)
+        random = generator(self.seed, "adversary", "prior", label, attempt)
+        drawn = like_the_prior(z[y == label], z - means[group], self.members, random)
+        members = self.frame.within(drawn, torch.full_like(z[0], torch.nan))
+        return self.regressed(members, label, "first", attempt)
+
+    def regressed(self, members: Tensor, label: int, *purpose: int | str) -> First:
+        """The regression over models trained on each of the members (s, q), without those that diverged."""
+        seen = self.seen(members, torch.full((len(members),), label), *purpose)
+        finite = finite_models("Ensemble", seen, "simulated", broken_share=0.5)  # (s,)
+        seen, members = seen[finite], members[finite]
+        return First(LocalRegression.fit(seen, members), seen, members)
+
+    def seen(self, members: Tensor, labels: Tensor, *purpose: int | str) -> Tensor:
+        """(s, features) what the adversary would see if the secret were each of the members (s, q)."""
+        net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
+        candidates = self.frame.records(members, labels)
+        draws = adversary_seed(self.seed, *purpose)
+        chunks = Local()(trainer, net, InOrder(self.known), candidates, models=len(candidates), seed=draws)
+        return torch.cat([access(net, release) for _, release in chunks]).to(members.device)
 
 
 class Round(NamedTuple):
@@ -81,12 +203,13 @@ class EnsembleInverter(NamedTuple):
     def invert(self, release: Release, hints: Hints | None = None) -> list[Narrowed]:
         """Every model of the release, one after the other, with the evidence."""
         seen = self.simulator.knowledge.access(self.simulator.knowledge.net, release)
-        seen = seen.to(self.simulator.frame.device)  # (m, features)
+        seen = seen.to(self.simulator.frame.unknowns.origin.device)  # (m, features)
         numbers = counted(range(len(seen)), "Ensemble: games", len(seen))
         games = (self._game(seen[game : game + 1], game, hints) for game in numbers)
         if self.polish is None or (hints is not None and hints.parts is not None):  # Newton would not keep known parts
             return list(games)
-        return [self._polished(game, weights) for game, weights in zip(games, release.flat().double(), strict=True)]
+        pairs = zip(games, release.flat().double(), strict=True)
+        return [self._polished(game, self.polish, weights) for game, weights in pairs]
 
     def record(self, found: Narrowed) -> Records:
         """(1, ...) the guess as a record like the prior's."""
@@ -107,19 +230,18 @@ class EnsembleInverter(NamedTuple):
                 break
         return min(attempts, key=lambda attempt: attempt.predicted)
 
-    def _polished(self, found: Narrowed, released: Tensor) -> Narrowed:
+    def _polished(self, found: Narrowed, newton: Inverter, released: Tensor) -> Narrowed:
         """The record that Newton's steps from the guess lead to, if they end in a certificate; else the guess."""
-        if self.polish is None or found.floor > STILL:
+        if found.floor > STILL:
             return found
-        frame, near = self.simulator.frame, self.record(found)
+        unknowns, near = self.simulator.frame.unknowns, self.record(found)
         label = torch.full((1,), found.label, device=near.x.device)
-        inversion = self.polish.polish(released.to(label.device), flat(near)[0], label)
+        inversion = newton.polish(released.to(label.device), flat(near)[0], label)
         if inversion is None or not inversion.certified:
             return found
-        estimate = frame.unknowns.of_records(inversion.record)
-        unit = torch.where(frame.unit > 0, frame.unit, 1.0)[: inversion.variance.shape[1]]
-        predicted = float((inversion.variance[0] / unit.square()).mean())
-        return found._replace(estimate=estimate, predicted=predicted, certified=True)
+        unit = unknowns.directions.diagonal()[: inversion.variance.shape[1]]  # of a coordinate, in its own number
+        predicted = float((inversion.variance[0] / torch.where(unit > 0, unit, 1.0).square()).mean())
+        return found._replace(estimate=unknowns.of_records(inversion.record), predicted=predicted, certified=True)
 
     def _starts(self, seen: Tensor, game: int, hints: Hints | None) -> list[tuple[int, int]]:
         """Pairs (class, attempt) to start from: the given or likely classes, then other ensembles of the first."""
@@ -242,9 +364,10 @@ class Ensemble:
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
         prior, facts = knowledge.prior, knowledge.facts
-        sentence = facts.not_one_secret(knowledge.threat, "it looks for the one missing record")
-        if sentence is not None:
-            return sentence
+        work = "it looks for the one missing record"
+        reason = facts.not_one_secret(knowledge.threat, work) or unsolvable(knowledge, keeps_parts=True)
+        if reason is not None:
+            return reason
         if facts.trainer.private_start:
             return (
                 "the initialisation is private and moves the weights far more than one record does. Use a public one, "
@@ -255,14 +378,9 @@ class Ensemble:
                 f"private random draws move the weights {facts.trainer.noise:.2g} times as far as one record does, so "
                 "that its rounds would not close in. KernelRidge is its first round."
             )
-        if not prior.x.is_floating_point():
-            return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
         if not prior.y.is_floating_point() and prior.y.ndim > 1:
             return f"it needs one class per record, or real labels, but the prior's have {prior.y.shape[1:]}."
-        if prior.features is not None:
-            return "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
-        groups = torch.zeros(len(prior)) if prior.y.is_floating_point() else prior.y
-        if not (torch.unique(groups, return_counts=True)[1] > 1).any():
+        if not (torch.unique(classes_of(prior.y), return_counts=True)[1] > 1).any():
             return (
                 "it draws candidates with the covariance within classes, and needs at least 2 of one class in the "
                 f"prior; no two of its {len(prior)} records have the same class. Add records to the prior."
@@ -290,9 +408,10 @@ class Ensemble:
         knowledge = accepted(self, knowledge)
         prior = knowledge.prior
         simulator = Simulator(knowledge, knowledge.facts.known_records, Frame.of(prior), self.members, seed)
-        labels = torch.zeros(1, dtype=torch.long) if prior.y.is_floating_point() else torch.unique(prior.y).cpu()
-        every = counted(labels.tolist(), "Ensemble: classes", len(labels))
-        firsts = {int(label): simulator.first(int(label), attempt=0) for label in every}
+        labels = torch.unique(classes_of(prior.y)).tolist()
+        firsts = {
+            label: simulator.first(label, attempt=0) for label in counted(labels, "Ensemble: classes", len(labels))
+        }
         newton = Newton(bank=0, jacobians=POLISH)
         polish = newton.inverter(knowledge, seed=seed) if newton.objection(knowledge) is None else None
         seen, members = (torch.cat(part) for part in zip(*(first[1:] for first in firsts.values()), strict=True))
