@@ -19,8 +19,8 @@ from lostwax.adapters.checkpoint import unwrapped
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
 from lostwax.adapters.net_contents import released_state
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
-from lostwax.adapters.sklearn.untold import untold
-from lostwax.adapters.slips import check_data
+from lostwax.adapters.sklearn.inputs import check_data
+from lostwax.adapters.sklearn.refitting import untold
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
 from lostwax.audits.play import Settings

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, singledispatch
+from itertools import pairwise
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -18,10 +19,9 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, S
 from torch import Tensor
 
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
-from lostwax.adapters.sklearn.inputs import published
+from lostwax.adapters.sklearn.inputs import fewer_rows, published
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, all_lost, goes_back, objects, step_of
-from lostwax.adapters.slips import fewer_rows
 from lostwax.games import Cells, Columns, Extremes, Fitted, Kept, Noted, Part, Present, Records, Stored, Sums
 from lostwax.games.fitted import Transformed
 from lostwax.games.folding import SparseFitted, SparseRecords
@@ -95,10 +95,15 @@ class Place:
 
     def at(self, indices: Any) -> Place:
         """Some of the columns."""
-        rows, before, width = self.rows, self.back, self.rows.shape[1]
-        chosen = _columns(rows, indices)
-        forward = self._then(lambda rows: _columns(rows, indices))
-        return Place(chosen, lambda values: before(values.placed(indices, width)), self.reads, forward)
+        before, width = self.back, self.rows.shape[1]
+
+        def chosen(rows: Any) -> Any:
+            return rows.iloc[:, indices] if hasattr(rows, "iloc") else rows[:, indices]
+
+        def back(values: Cells) -> Cells:
+            return before(values.placed(indices, width))
+
+        return Place(chosen(self.rows), back, self.reads, self._then(chosen))
 
     def _then(self, step: Transform | None) -> Transform | None:
         before = self.forward
@@ -147,11 +152,10 @@ class PipelineReader:
                 place = self.through(step, place)
             return place
         if isinstance(transformer, ColumnTransformer):
-            outputs = transformed(transformer, place.rows)
-            return self._side_by_side(place, transformer, list(self._of_columns(transformer, place)), outputs)
+            return self._side_by_side(transformer, self._of_columns(transformer, place), place)
         if isinstance(transformer, FeatureUnion):
-            branches = [(step, place, None) for _, step in transformer.transformer_list if step != "drop"]
-            return self._side_by_side(place, transformer, branches, transformed(transformer, place.rows))
+            branches = ((step, place) for _, step in transformer.transformer_list if step != "drop")
+            return self._side_by_side(transformer, branches, place)
         return self._leaf(transformer, place)
 
     def publish(self, fitted: Fitted, place: Place, *, labelled: bool = True) -> None:
@@ -242,28 +246,27 @@ class PipelineReader:
         if x is None or not place.reads:
             return 0.0
         found = scan(part, x, y, weight)
-        fitted = Fitted(type(part).__name__, Records(x, y), weight, None, found.sums, found.extremes, found.stored)
+        name = type(part).__name__
+        every = Fitted(name, Records(x, y), weight, None, found.sums, found.extremes, found.stored)
         if found.sums or found.extremes or found.stored:
-            self.publish(fitted, place)
+            self.publish(every, place)
         for sums, groups in found.grouped:
-            own = replace(fitted, table=Records(x, groups), sums=(sums,), extremes=(), stored=())
-            self.publish(own, place, labelled=False)
+            self.publish(Fitted(name, Records(x, groups), weight, None, (sums,)), place, labelled=False)
         for sums, threshold in found.exceeding:
             above = (x > threshold).double()
-            own = replace(fitted, table=Records(above, y), sums=(sums,), extremes=(), stored=())
+            own = Fitted(name, Records(above, y), weight, None, (sums,))
             self.publish(own, place.through(_sides(x.numpy(), threshold), above))
         self.notes += [note for note in found.notes if note not in self.notes]
         if not found.complete:
-            self.unread.append(f"{type(part).__name__} holds more objects than were searched for rows of the table.")
+            self.unread.append(f"{name} holds more objects than were searched for rows of the table.")
         if found.fitted_elsewhere:
-            self.public.append(type(part).__name__)
+            self.public.append(name)
             fewer = fewer_rows(part, len(x)) if bool((weight == 1).all()) else None
             self.fewer_rows += [] if fewer is None else [fewer]
         if found.sums or found.exceeding:
             return 1.0
-        stored = max((len(one.x) for one in found.stored), default=int(bool(found.extremes)))
-        grouped = max((int((groups >= 0).sum()) for _, groups in found.grouped), default=0)
-        return max(stored, grouped) / len(x)
+        told = [len(one.x) for one in found.stored] or [int(bool(found.extremes))]
+        return max(*told, *(int((groups >= 0).sum()) for _, groups in found.grouped), 0) / len(x)
 
     def _scanned_sparse(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> bool:
         """Of a large sparse matrix only sums by class are looked for: naive Bayes."""
@@ -322,8 +325,8 @@ class PipelineReader:
             )
         return first, known
 
-    def _of_columns(self, transformer: Any, place: Place) -> Iterator[tuple[Any, Place, slice]]:
-        """The transformers of a ColumnTransformer, each with its columns and the place of its outputs."""
+    def _of_columns(self, transformer: Any, place: Place) -> Iterator[tuple[Any, Place]]:
+        """The transformers of a ColumnTransformer, each with its columns."""
         for name, step, columns in transformer.transformers_:
             indices = transformer._transformer_to_input_indices.get(name, [])
             if is_dropped(step) or not len(indices):
@@ -333,29 +336,27 @@ class PipelineReader:
                 own = replace(own, rows=own.rows.iloc[:, 0] if hasattr(own.rows, "iloc") else own.rows[:, 0])
                 if (read := self.text_columns.get(int(indices[0]))) is not None:
                     step, own = read(self, step)
-            yield step, own, transformer.output_indices_[name]
+            yield step, own
 
-    def _side_by_side(
-        self, place: Place, transformer: Any, branches: list[tuple[Any, Place, Any]], outputs: Any
-    ) -> Place:
-        """Several transformers of the same rows; `outputs` are theirs, side by side."""
-        ends: list[tuple[Place, slice]] = []
-        start = 0
-        for step, own, where in branches:
-            end = self.through(step, own)
-            width = end.rows.shape[1]
-            ends.append((end, where if where is not None else slice(start, start + width)))
-            start += width
-        reads = all(end.reads for end, _ in ends)
+    def _side_by_side(self, transformer: Any, branches: Iterable[tuple[Any, Place]], place: Place) -> Place:
+        """The place after several transformers of the same rows, whose outputs lie side by side."""
+        outputs, again, ends = transformed(transformer, place.rows), True, list[Place]()
+        for step, own in branches:
+            again &= "TargetEncoder" not in repr(step)  # else `transform` does not give what it gave at training
+            ends.append(self.through(step, own))
+        starts = np.cumsum([0, *(end.rows.shape[1] for end in ends)])
+        reads = all(end.reads for end in ends)
 
         def back(values: Cells) -> Cells:
-            found = Cells.lost(len(values.values), len(self.used), object)
-            for end, where in ends:
-                found = found.or_else(end.back(values.columns(where)))
-            return found
+            cells = Cells.lost(len(values.values), len(self.used), object)
+            for end, (start, stop) in zip(ends, pairwise(starts), strict=True):
+                cells = cells.or_else(end.back(values.columns(slice(start, stop))))
+            return cells
 
-        joined = outputs if reads and _stable(branches) else _joined([(end.rows, where) for end, where in ends])
-        return Place(joined, back, reads, place.through(back, joined, forward=transformer.transform).forward)
+        if not (reads and again):
+            parts = (end.rows.toarray() if hasattr(end.rows, "toarray") else end.rows for end in ends)
+            outputs = np.concatenate([np.asarray(part, dtype=np.float64) for part in parts], 1)
+        return Place(outputs, back, reads, place.through(back, outputs, forward=transformer.transform).forward)
 
 
 def _sides(table: Any, threshold: float) -> Back:
@@ -397,22 +398,17 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
     if not isinstance(transformer.categories, str):
         return
     name = type(transformer).__name__
+    fewest, most = (getattr(transformer, setting, None) for setting in ("min_frequency", "max_categories"))
     for rows in reader.publish_categories(name, place, dict(enumerate(transformer.categories_))):
-        if _at_the_limit(transformer, rows):
+        limit = 0.0 if fewest is None else float(fewest if isinstance(fewest, Integral) else fewest * int(rows.sum()))
+        kept = rows[rows >= limit].sort(descending=True).values
+        # a category that would not be kept if it had one row less
+        at_fewest = limit > 1 and bool((kept - 1 < limit).any())
+        if at_fewest or (most is not None and 1 < most <= len(kept) and bool(kept[most - 2] - 1 <= kept[most - 1])):
             reader.unread.append(
                 f"{name} was not read completely: a category has only just enough rows to be kept (min_frequency, "
                 "max_categories), which tells who has it, and that was not attacked."
             )
-
-
-def _at_the_limit(encoder: Any, rows: Tensor) -> bool:
-    """Whether a category with these numbers of rows would not be kept if it had one row less."""
-    fewest, most = (getattr(encoder, name, None) for name in ("min_frequency", "max_categories"))
-    limit = 0.0 if fewest is None else float(fewest if isinstance(fewest, Integral) else fewest * int(rows.sum()))
-    kept = rows[rows >= limit].sort(descending=True).values
-    if limit > 1 and bool((kept - 1 < limit).any()):
-        return True
-    return most is not None and 1 < most <= len(kept) and bool(kept[most - 2] - 1 <= kept[most - 1])
 
 
 def to_cells(back: Back, columns: Columns) -> Any:
@@ -447,10 +443,6 @@ def is_large(rows: Any) -> bool:
     return hasattr(rows, "toarray") and rows.shape[0] * rows.shape[1] > LARGE
 
 
-def _columns(rows: Any, indices: Any) -> Any:
-    return rows.iloc[:, indices] if hasattr(rows, "iloc") else rows[:, indices]
-
-
 def as_numbers(rows: Any) -> Tensor | None:
     """(n, D) float64, sparse ones dense; None where they are not numbers, or where they would be too many."""
     if is_large(rows):
@@ -466,23 +458,19 @@ def as_numbers(rows: Any) -> Tensor | None:
         return None
 
 
+def steps_of(estimator: Any) -> list[Any]:
+    """All steps of a pipeline, with nested pipelines and searches flattened."""
+    if hasattr(estimator, "best_estimator_"):  # GridSearchCV and the like
+        return steps_of(estimator.best_estimator_)
+    if not isinstance(estimator, Pipeline):
+        return [estimator]
+    steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
+    return [part for step in steps for part in steps_of(step)]
+
+
 def is_dropped(step: Any) -> bool:
     """Is it no transformer, but 'drop'?"""
     return isinstance(step, str) and step == "drop"
-
-
-def _stable(branches: list[tuple[Any, Place, Any]]) -> bool:
-    """Do all branches give at training what `transform` gives later?"""
-    return not any("TargetEncoder" in repr(step) for step, _, _ in branches)
-
-
-def _joined(parts: list[tuple[Any, slice]]) -> Any:
-    """Outputs of several branches, each in its place."""
-    width = max(where.stop for _, where in parts)
-    whole = np.zeros((parts[0][0].shape[0], width))
-    for rows, where in parts:
-        whole[:, where] = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows, dtype=np.float64)
-    return whole
 
 
 def _named(values: Cells, *, names: tuple[object, ...]) -> Cells:

@@ -24,24 +24,22 @@ DOUBTFUL_MEAN = 1e-4  # ... of a mean alone: one equation, which 1 % of unrelate
 # models that stopped early on their own table the worst (one epoch of sag on unscaled wine) has 1.12 times the
 # objective of zero weights. With the columns reversed, 38 % exceed 1.5; with the labels shifted by a third, 65 %.
 WORSE_THAN_NOTHING = 1.5
+SUMS_AGREE = 1e-6  # relative: sums are those of the table
 SINGLE = 1e-6  # rounding of a mean in single precision
 EMPTY = 1e-6  # relative to the largest weight: a column of zeros has weight zero, except for rounding
 SMALL = 1e-3  # relative to the gradient at zero weights: below it the model fits the table
 
 
-def of_this_table(
-    fitted: Fitted, precision: float = 2.3e-16, elsewhere: Sequence[str] = (), fewer_rows: str | None = None
-) -> Fitted:
+def of_this_table(fitted: Fitted, elsewhere: Sequence[str] = (), fewer_rows: str | None = None) -> Fitted:
     """Raise if the model was not fitted on this table; with a note if that is in doubt.
 
-    `precision` is the machine epsilon of the data the model was fitted on. `elsewhere` are steps before it that were
+    `elsewhere` are steps before it that were
     fitted on other rows, `fewer_rows` says that one was fitted on fewer: then a doubt is enough to raise.
     """
-    tolerance = max(1e-6, 10 * precision * len(fitted.table) ** 0.5)
     for sums in fitted.sums:
         r, f = sums.factors(fitted.table, fitted.weight)
         size = r.abs().mT @ f.abs() + sums.total().abs()
-        if not (gap(sums, fitted.table, fitted.weight).abs() <= tolerance * size.clamp_min(1e-300)).all():
+        if not (gap(sums, fitted.table, fitted.weight).abs() <= SUMS_AGREE * size.clamp_min(1e-300)).all():
             raise ValueError(
                 f"audit: {fitted.name} was not fitted on this data (X, y): {sums.source} does not agree with the "
                 "table. Pass exactly the rows, labels and sample_weight it was fitted on."

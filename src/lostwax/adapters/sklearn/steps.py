@@ -41,20 +41,18 @@ Back = Callable[[Cells], Cells]
 @singledispatch
 def step_of(transformer: Any, inputs: Any, outputs: Any) -> Back:
     """How the outputs of a fitted transformer go back to its inputs; `inputs` and `outputs` are those of the table."""
-    if not hasattr(transformer, "inverse_transform"):
-        return all_lost(inputs.shape[1])
-    width, several = inputs.shape[1], _first(inputs)
-    again = _inverse(transformer, _first(outputs))
-    if again is None or again.shape != (len(_array(several)), width):
+    width, table = inputs.shape[1], _array(_first(inputs))
+    again = _inverse(transformer, _first(outputs), table.shape)
+    if again is None:
         return all_lost(width)
-    least = np.where(_same(again, _array(several)).all(0), Kept.EXACT, _estimated(again, _array(several)))  # (d,)
-    together = not _by_column(transformer, several)
+    least = _agreement(again, table)
+    together = not _by_column(transformer, _first(inputs))
     of_numbers = _array(_first(outputs)).dtype == np.float64
 
     def back(rebuilt: Cells) -> Cells:
         known = np.where(rebuilt.kept == Kept.LOST, 0.0, rebuilt.values)
-        cells = _inverse(transformer, known.astype(np.float64) if of_numbers else known)
-        if cells is None or cells.shape != (len(known), width):
+        cells = _inverse(transformer, known.astype(np.float64) if of_numbers else known, (len(known), width))
+        if cells is None:
             return Cells.lost(len(known), width, object)
         kept = rebuilt.kept.min(1, keepdims=True) if together or rebuilt.kept.shape[1] != width else rebuilt.kept
         return Cells(cells, np.broadcast_to(np.minimum(kept, least), cells.shape).astype(np.uint8))
@@ -79,7 +77,8 @@ def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
         for _ in range(HALVINGS):
             half = low / 2 + high / 2
             with np.errstate(all="ignore"):
-                answer = _array(transformer.transform(_like(inputs, half)))
+                rows = type(inputs)(half, columns=inputs.columns) if hasattr(inputs, "columns") else half
+                answer = _array(transformer.transform(rows))
             # outside of what the function is defined on, numbers nearer to the table are right
             below = np.where(np.isnan(answer), half < middle, (answer < numbers) == rising)
             low, high = np.where(below, half, low), np.where(below, high, half)
@@ -87,19 +86,13 @@ def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
 
     if not _by_column(transformer, _first(inputs)):
         return step_of.dispatch(object)(transformer, inputs, outputs)
-    again, several = inverse(_first(seen)), _first(table)
-    kept = np.where(_same(again, several).all(0), Kept.EXACT, _estimated(again, several))  # (d,)
+    kept = _agreement(inverse(_first(seen)), _first(table))  # (d,)
 
     def back(rebuilt: Cells) -> Cells:
         cells = inverse(np.where(rebuilt.kept == Kept.LOST, np.nan, rebuilt.values).astype(np.float64))
         return Cells(cells, np.minimum(rebuilt.kept, kept).astype(np.uint8))
 
     return back
-
-
-def _like(rows: Any, numbers: Array) -> Any:
-    """Numbers in the form of these rows: a frame with its columns, or an array."""
-    return type(rows)(numbers, columns=rows.columns) if hasattr(rows, "columns") else numbers
 
 
 def goes_back(transformer: Any, back: Back, outputs: Any) -> bool:
@@ -302,12 +295,13 @@ def all_lost(width: int) -> Back:
     return lambda rebuilt: Cells.lost(len(rebuilt.values), width, object)
 
 
-def _inverse(transformer: Any, outputs: Any) -> Array | None:
-    """What its own `inverse_transform` gives; None where that fails."""
+def _inverse(transformer: Any, outputs: Any, shape: tuple[int, ...]) -> Array | None:
+    """What its own `inverse_transform` gives; None where it has none, fails, or gives another shape."""
     try:
-        return _array(transformer.inverse_transform(outputs))
+        cells = _array(transformer.inverse_transform(outputs))
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         return None
+    return cells if cells.shape == shape else None
 
 
 def _by_column(transformer: Any, inputs: Any) -> bool:
@@ -346,27 +340,25 @@ def _array(rows: Any) -> Array:
     return plain.astype(np.float64) if plain.dtype.kind in "iuf" else plain.astype(object)
 
 
-def _estimated(again: Array, table: Array) -> NDArray[np.uint8]:
-    """(d,) an inverse that is nearer to the numbers than their mean is an estimate; else they are lost."""
-    try:
-        off, spread = (again - table).astype(np.float64), table.astype(np.float64).std(0)
-    except (TypeError, ValueError):
-        return np.full(table.shape[1], Kept.LOST, dtype=np.uint8)
-    return np.where(np.sqrt(np.square(off).mean(0)) < spread, Kept.ESTIMATED, Kept.LOST).astype(np.uint8)
+def _agreement(again: Array, table: Array) -> NDArray[np.uint8]:
+    """(d,) how far an inverse gives the table back, column by column.
 
-
-def _same(one: Array, other: Array) -> NDArray[np.bool_]:
-    """(n, d) numbers equal to rounding, or equal values; missing equals missing."""
-    same = np.zeros(one.shape, dtype=bool)
-    for column in range(one.shape[1]):
-        theirs = other[:, column]
+    Exact where numbers are equal to rounding and values are equal; estimates are nearer to the numbers than their mean.
+    """
+    kept = np.full(table.shape[1], Kept.LOST, dtype=np.uint8)
+    for column, (ours, theirs) in enumerate(zip(again.T, table.T, strict=True)):
         try:
             numbers = theirs.astype(np.float64)
-            gap = np.abs(one[:, column].astype(np.float64) - numbers)
-            same[:, column] = (gap <= AGREES * _spread(numbers)) | (np.isnan(gap) & np.isnan(numbers))
+            off = ours.astype(np.float64) - numbers
         except (TypeError, ValueError):
-            same[:, column] = [_equal(a, b) for a, b in zip(one[:, column], theirs, strict=True)]
-    return same
+            equal = all(_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+            kept[column] = Kept.EXACT if equal else Kept.LOST
+            continue
+        if ((np.abs(off) <= AGREES * _spread(numbers)) | (np.isnan(off) & np.isnan(numbers))).all():
+            kept[column] = Kept.EXACT
+        elif np.sqrt(np.square(off).mean()) < numbers.std():
+            kept[column] = Kept.ESTIMATED
+    return kept
 
 
 def _same_as(cells: Array, value: Any, spread: float) -> NDArray[np.bool_]:
