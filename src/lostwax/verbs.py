@@ -142,7 +142,7 @@ def audit(
         raise ValueError(f"audit: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
     from lostwax import audits
     from lostwax.access import Weights
-    from lostwax.adapters.checkpoint import unwrapped
+    from lostwax.adapters.net_state import unwrapped
     from lostwax.games import Knowledge
 
     settings = audits.Settings(games, seed, threshold, max_minutes)
@@ -204,7 +204,7 @@ def simulate(
         engine: `lw.shadows.Local()`, the default, or `lw.shadows.Ray()`.
         allow_mixed: Add to stored models of another version of lostwax, torch or numpy; the store notes it.
     """
-    from lostwax.adapters.checkpoint import unwrapped
+    from lostwax.adapters.net_state import unwrapped
     from lostwax.audits import check_arguments
     from lostwax.shadows import Game, Local, Store
 

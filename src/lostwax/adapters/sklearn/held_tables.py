@@ -19,8 +19,18 @@ import torch
 from scipy.special import gammaln
 from torch import Tensor
 
-from lostwax.adapters.objects import SET_BY_SKLEARN, Array, Walk, as_numpy, attributes, unmentioned
-from lostwax.adapters.sklearn.packed import MAX_PARSED, numbers_in, parsed, unpacked
+from lostwax.adapters.objects import (
+    MAX_PARSED,
+    SET_BY_SKLEARN,
+    Array,
+    Walk,
+    as_numpy,
+    attributes,
+    numbers_in,
+    parsed,
+    unmentioned,
+    unpacked,
+)
 from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows, on_other_scales
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.games import Cells, Columns, Fitted, Kept, Part, Records, Stored
