@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lostwax.adapters.sklearn.inputs import is_frame
 from lostwax.attacks.trees.cuts import at_rank, middle_rank, rank
 from lostwax.games import Cells, Columns, Kept
 from lostwax.games.cells import Bools, Bounds, Floats
@@ -253,7 +254,7 @@ class Source:
 
     def _taken(self, takes: Ints, numbers: Mapping[int, Floats] = MappingProxyType({})) -> Any:
         """Rows whose cells are those of the rows `takes` (width, g), column by column; and numbers in some columns."""
-        if hasattr(self.X, "iloc"):
+        if is_frame(self.X):
             rows = self.X.iloc[takes[0]].reset_index(drop=True)
             for column, take in enumerate(takes):
                 kind = np.float32 if _dtype(self.X, column) == np.float32 else np.float64
@@ -420,4 +421,4 @@ def _equal(left: Floats, right: Floats) -> Bools:
 
 
 def _dtype(X: Any, column: int) -> Any:
-    return X.dtypes.iloc[column] if hasattr(X, "iloc") else np.asarray(X).dtype
+    return X.dtypes.iloc[column] if is_frame(X) else np.asarray(X).dtype

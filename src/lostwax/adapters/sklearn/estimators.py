@@ -19,21 +19,11 @@ from sklearn.utils import Tags, TargetTags, get_tags
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
+from lostwax import losses
 from lostwax.adapters.sklearn.inputs import class_numbers, published, regression_targets
 from lostwax.fields import shown
 from lostwax.games import Loss, Noted, Stationary, Sums
 from lostwax.games.facts import loss_facts
-from lostwax.losses import (
-    BinaryCrossEntropy,
-    CrossEntropy,
-    Huber,
-    ModifiedHuber,
-    SquaredEpsilonInsensitive,
-    SquaredError,
-    SquaredHinge,
-    SquaredSignError,
-    Tweedie,
-)
 
 STORED = "it stores its training records, so no attack is needed: anyone with the model has them"
 VECTORS = "it stores its support vectors (support_vectors_), so no attack is needed: anyone with the model has them"
@@ -149,16 +139,18 @@ def has_reader(estimator: Any) -> bool:
 @read_estimator.register(linear_model.RidgeClassifier)
 @read_estimator.register(linear_model.RidgeClassifierCV)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    loss = SquaredSignError() if is_classifier(estimator) else SquaredError()
+    loss = losses.SquaredSignError() if is_classifier(estimator) else losses.SquaredError()
     return _at_optimum(estimator, y, weight, _linear(estimator, loss, _chosen(estimator, "alpha")))
 
 
 @read_estimator.register(linear_model.BayesianRidge)
 @read_estimator.register(linear_model.ARDRegression)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    model = _linear(estimator, SquaredError(), 1 / estimator.alpha_)  # |out - y|^2 / 2 + sum_j lambda_j w_j^2 / 2 alpha
+    model = _linear(
+        estimator, losses.SquaredError(), 1 / estimator.alpha_
+    )  # |out - y|^2 / 2 + sum_j lambda_j w_j^2 / 2 alpha
     precision = torch.from_numpy(published(estimator, "lambda_")).expand(model.weight.shape[1])
-    dropped = precision >= getattr(estimator, "threshold_lambda", torch.inf)
+    dropped = precision >= vars(estimator).get("threshold_lambda", torch.inf)
     unit = precision.sqrt()  # w_j sqrt(lambda_j) is the weight of f_j / sqrt(lambda_j)
     model = replace(model, weight=model.weight * unit, scale=unit, dropped=dropped if dropped.any() else None)
     reading = _at_optimum(estimator, y, weight, model)
@@ -173,22 +165,22 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(linear_model.HuberRegressor)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     scale = float(estimator.scale_)  # sum_i 2 Huber_i / scale_ + alpha |w|^2
-    model = _linear(estimator, Huber(estimator.epsilon * scale), estimator.alpha * scale)
+    model = _linear(estimator, losses.Huber(estimator.epsilon * scale), estimator.alpha * scale)
     note = "scale_ is kept as released; of an outlier's target only a bound is revealed."
     return _at_optimum(estimator, y, weight, model, note)
 
 
 LOSSES: Mapping[bool, Mapping[str, Callable[[float], Loss]]] = {  # of epsilon, for classifiers and for regressors
     True: {
-        "log_loss": lambda epsilon: BinaryCrossEntropy(),
-        "squared_error": lambda epsilon: SquaredSignError(),
-        "modified_huber": lambda epsilon: ModifiedHuber(),
-        "squared_hinge": lambda epsilon: SquaredHinge(),
+        "log_loss": lambda epsilon: losses.BinaryCrossEntropy(),
+        "squared_error": lambda epsilon: losses.SquaredSignError(),
+        "modified_huber": lambda epsilon: losses.ModifiedHuber(),
+        "squared_hinge": lambda epsilon: losses.SquaredHinge(),
     },
     False: {
-        "squared_error": lambda epsilon: SquaredError(),
-        "huber": Huber,
-        "squared_epsilon_insensitive": SquaredEpsilonInsensitive,
+        "squared_error": lambda epsilon: losses.SquaredError(),
+        "huber": losses.Huber,
+        "squared_epsilon_insensitive": losses.SquaredEpsilonInsensitive,
     },
 }
 
@@ -197,15 +189,15 @@ LOSSES: Mapping[bool, Mapping[str, Callable[[float], Loss]]] = {  # of epsilon, 
 @read_estimator.register(linear_model.SGDRegressor)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     """Stochastic gradient descent approaches the optimum of the mean loss + alpha |w|^2 / 2."""
-    losses = LOSSES[is_classifier(estimator)]
-    if estimator.loss not in losses:
+    known = LOSSES[is_classifier(estimator)]
+    if estimator.loss not in known:
         raise not_supported(estimator, f"loss={estimator.loss!r}")
     if estimator.penalty not in ("l2", None):
         raise not_supported(estimator, f"penalty={estimator.penalty!r}")
     if estimator.early_stopping:
         raise not_supported(estimator, "early_stopping=True, which leaves rows out")
     ridge = 0.0 if estimator.penalty is None else estimator.alpha * len(y)
-    model = _linear(estimator, losses[estimator.loss](float(estimator.epsilon)), ridge)
+    model = _linear(estimator, known[estimator.loss](float(estimator.epsilon)), ridge)
     note = (
         f"{type(estimator).__name__} stops near the optimum of its objective, not at it: 'as converged' is what the "
         "same objective gives at its optimum."
@@ -221,7 +213,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     alpha, share = _chosen(estimator, "alpha"), _chosen(estimator, "l1_ratio", 1.0)
     strength = alpha * float(weight.sum())  # the loss is a mean over all rows, including the secret one
-    model = _linear(estimator, SquaredError(), (1 - share) * strength, l1=share * strength)
+    model = _linear(estimator, losses.SquaredError(), (1 - share) * strength, l1=share * strength)
     return _at_optimum(estimator, y, weight, model)
 
 
@@ -234,29 +226,29 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(linear_model.GammaRegressor)
 @read_estimator.register(linear_model.TweedieRegressor)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    power, link = getattr(estimator, "power", None), getattr(estimator, "link", "auto")
-    if power is None:
-        power = 2.0 if isinstance(estimator, linear_model.GammaRegressor) else 1.0
+    stated, gamma = vars(estimator), isinstance(estimator, linear_model.GammaRegressor)
+    power, link = stated.get("power", 2.0 if gamma else 1.0), stated.get("link", "auto")
     log = link == "log" or (link == "auto" and power > 0)
     ridge = estimator.alpha * float(weight.sum())  # the loss is a mean over all rows, including the secret one
-    model = _linear(estimator, Tweedie(float(power), "log" if log else "identity"), ridge)
+    model = _linear(estimator, losses.Tweedie(float(power), "log" if log else "identity"), ridge)
     return _at_optimum(estimator, y, weight, model)
 
 
 @read_estimator.register(linear_model.LogisticRegression)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    if not getattr(estimator, "refit", True):
+    stated = vars(estimator)
+    if not stated.get("refit", True):
         raise not_supported(estimator, "refit=False")
-    chosen = "_" if hasattr(estimator, "C_") else ""  # LogisticRegressionCV: the chosen C
-    l1_ratios = np.ravel(np.asarray(getattr(estimator, f"l1_ratio{chosen}", None), dtype=object))
-    penalty = getattr(estimator, "penalty", "l2")  # newer versions have only C and l1_ratio
+    chosen = "_" if "C_" in stated else ""  # LogisticRegressionCV: the chosen C
+    l1_ratios = np.ravel(np.asarray(stated.get(f"l1_ratio{chosen}"), dtype=object))
+    penalty = stated.get("penalty", "l2")  # newer versions have only C and l1_ratio
     fixed = {"l1": 1.0, "l2": 0.0}
     shares = np.array([fixed.get(penalty, ratio or 0.0) for ratio in l1_ratios], dtype=np.float64)
     several = len(estimator.classes_) > 2
     liblinear = estimator.solver == "liblinear"
-    one_vs_rest = liblinear or getattr(estimator, "multi_class", "auto") == "ovr"
-    loss = CrossEntropy() if several and not one_vs_rest else BinaryCrossEntropy()
-    C = np.ravel(np.asarray(getattr(estimator, f"C{chosen}"), dtype=np.float64))
+    one_vs_rest = liblinear or stated.get("multi_class", "auto") == "ovr"
+    loss = losses.CrossEntropy() if several and not one_vs_rest else losses.BinaryCrossEntropy()
+    C = np.ravel(np.asarray(stated[f"C{chosen}"], dtype=np.float64))
     if not one_vs_rest and len(set(C.tolist())) > 1:
         raise not_supported(estimator, f"a C_ for each class ({C.tolist()})")
     # C_c sum of losses + |W_c|^2 / 2; one-vs-rest has a C per class, which older versions store as a list
@@ -269,7 +261,11 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(LinearSVC)
 @read_estimator.register(LinearSVR)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    loss: Loss = SquaredHinge() if is_classifier(estimator) else SquaredEpsilonInsensitive(float(estimator.epsilon))
+    loss: Loss = (
+        losses.SquaredHinge()
+        if is_classifier(estimator)
+        else losses.SquaredEpsilonInsensitive(float(estimator.epsilon))
+    )
     if estimator.loss not in ("squared_hinge", "squared_epsilon_insensitive"):
         raise not_supported(estimator, f"loss={estimator.loss!r}")
     if getattr(estimator, "multi_class", "ovr") != "ovr":
@@ -285,7 +281,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     numbers = class_numbers(y, estimator.classes_)
     models: list[Stationary] = []
     for number, part in enumerate(estimator.estimators_):
-        if getattr(part, "class_weight", None) is not None:
+        if vars(part).get("class_weight") is not None:
             raise not_supported(estimator, "class_weight=... in its estimator")
         is_class = numbers == (1 if len(estimator.estimators_) == 1 else number)
         model = read_estimator(part, is_class.long().numpy(), weight).model
@@ -314,7 +310,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
         raise not_supported(estimator, f"strategy={estimator.strategy!r}")
     else:
         bias = torch.from_numpy(published(estimator, "constant_")).flatten()
-    loss = CrossEntropy() if is_classifier(estimator) else SquaredError()
+    loss = losses.CrossEntropy() if is_classifier(estimator) else losses.SquaredError()
     c, d = len(bias), int(estimator.n_features_in_)
     none, free, unit = torch.zeros_like(bias), bias.new_zeros(d), bias.new_ones(d)
     model = Stationary(bias.new_zeros(c, d), bias, loss, none, none, free, unit, dropped=unit.bool())
@@ -332,12 +328,13 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 
 def _chosen(estimator: Any, name: str, default: float = 0.0) -> Any:
     """A setting, as chosen by cross-validation where that was done."""
-    return getattr(estimator, f"{name}_", getattr(estimator, name, default))
+    return vars(estimator).get(f"{name}_", vars(estimator).get(name, default))
 
 
 def _linear(estimator: Any, loss: Loss, ridge: Any, *, l1: Any = 0.0, penalised_bias: bool = False) -> Stationary:
     """The weights, as the optimum of sum_i loss_i + sum_c (ridge_c |W_c|^2 / 2 + l1_c |W_c|_1)."""
-    if getattr(estimator, "positive", False):
+    stated = vars(estimator)
+    if stated.get("positive", False):
         raise not_supported(estimator, "positive=True")
     weight = torch.from_numpy(np.atleast_2d(published(estimator, "coef_")))  # (c, d)
     c, d = weight.shape
@@ -348,11 +345,11 @@ def _linear(estimator: Any, loss: Loss, ridge: Any, *, l1: Any = 0.0, penalised_
         torch.from_numpy(np.broadcast_to(np.asarray(part, dtype=np.float64), (c,)).copy()) for part in (ridge, l1)
     )
     # liblinear appends a column of `intercept_scaling`, whose weight b / intercept_scaling is penalised too
-    scaling = getattr(estimator, "intercept_scaling", 1.0)
+    scaling = stated.get("intercept_scaling", 1.0)
     bias_ridge = strength / scaling**2 if penalised_bias else torch.zeros_like(strength)
-    iterations, limit = getattr(estimator, "n_iter_", None), getattr(estimator, "max_iter", None)
+    iterations, limit = stated.get("n_iter_"), stated.get("max_iter")
     stopped = iterations is not None and limit is not None and bool(np.max(iterations) >= limit)
-    stopped = stopped or getattr(estimator, "tol", 0.0) >= LOOSE
+    stopped = stopped or stated.get("tol", 0.0) >= LOOSE
     model = Stationary(weight, bias, loss, strength, bias_ridge, weight.new_zeros(d), weight.new_ones(d), stopped)
     if not sparsity.any():
         return model
@@ -376,8 +373,9 @@ def _at_optimum(estimator: Any, y: Array, weight: Tensor, model: Stationary, *no
     if not is_classifier(estimator):
         return Reading(regression_targets(y, len(model.weight)), weight, model, notes=(*remarks, *notes))
     numbers = class_numbers(y, estimator.classes_)
-    if getattr(estimator, "class_weight", None) is not None:
-        by_class = isinstance(estimator, ONE_BY_ONE) or getattr(estimator, "solver", None) == "liblinear"
+    stated = vars(estimator)
+    if stated.get("class_weight") is not None:
+        by_class = isinstance(estimator, ONE_BY_ONE) or stated.get("solver") == "liblinear"
         if by_class and len(estimator.classes_) > 2:  # it weights only the class, not the rest
             raise not_supported(estimator, "class_weight=... with more than two classes")
         by_weight = "sample_weight" in BALANCING and not isinstance(estimator, BALANCED_BY_ROWS)

@@ -96,7 +96,7 @@ def _extra_columns(model: Any, X: Any, y: Any) -> list[Any]:
     if hasattr(X, "columns"):
         known = set(map(str, getattr(model, "feature_names_in_", ())))
         return [name for name in X.columns if str(name) not in known] if known else []
-    if _shape(y) != (X.shape[0],) or hasattr(X, "toarray"):
+    if _shape(y) != (X.shape[0],) or is_sparse(X):
         return []
     try:
         values, labels = np.asarray(X), np.asarray(y)
@@ -149,6 +149,31 @@ def rows_seen(step: Any) -> int | None:
     if stated is None or np.ndim(stated) or not float(stated).is_integer() or stated < 1:
         return None
     return int(stated)
+
+
+def is_frame(X: Any) -> bool:
+    """A data frame or a series of pandas."""
+    return hasattr(X, "iloc")
+
+
+def is_sparse(X: Any) -> bool:
+    """A sparse matrix or array of scipy."""
+    return hasattr(X, "toarray")
+
+
+def dense(X: Any) -> Any:
+    """A sparse matrix as an array; everything else unchanged."""
+    return X.toarray() if is_sparse(X) else X
+
+
+def kind_of(X: Any) -> str:
+    """The kind of the numbers in an array; O for frames, lists and everything else."""
+    return str(getattr(getattr(X, "dtype", None), "kind", "O"))
+
+
+def columns_at(X: Any, places: Any) -> Any:
+    """Some columns of a frame, an array or a sparse matrix; a single one as a series or a vector."""
+    return X.iloc[:, places] if is_frame(X) else X[:, places]
 
 
 def unpack(data: Any) -> tuple[Any, Any]:

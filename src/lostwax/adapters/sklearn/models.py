@@ -10,20 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn import ensemble, model_selection, multioutput
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.ensemble import (
-    BaggingClassifier,
-    BaggingRegressor,
-    RandomTreesEmbedding,
-    StackingClassifier,
-    StackingRegressor,
-    VotingClassifier,
-    VotingRegressor,
-)
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV, check_cv
-from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.pipeline import Pipeline
 from sklearn.tree import BaseDecisionTree
 from torch import Tensor
@@ -166,7 +156,7 @@ def read_trees(estimator: Any, place: Place, labels: Labels, weight: Tensor, rea
     reader.notes += [note for note in forest_notes(forest, labels) if note not in reader.notes]
 
 
-@own_facts.register(RandomTreesEmbedding)
+@own_facts.register(ensemble.RandomTreesEmbedding)
 def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
     """The trees of a transformer."""
     try:
@@ -181,15 +171,15 @@ def inner_models(estimator: Any, labels: Labels, weight: Tensor) -> Inside | Non
     return None
 
 
-@inner_models.register(VotingClassifier)
-@inner_models.register(VotingRegressor)
-@inner_models.register(StackingClassifier)
-@inner_models.register(StackingRegressor)
+@inner_models.register(ensemble.VotingClassifier)
+@inner_models.register(ensemble.VotingRegressor)
+@inner_models.register(ensemble.StackingClassifier)
+@inner_models.register(ensemble.StackingRegressor)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
     """Each is fitted on all rows; classes are numbered."""
     own = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) else labels
     models = [Inner(model, own, weight) for model in estimator.estimators_]
-    if isinstance(estimator, VotingClassifier | VotingRegressor):
+    if isinstance(estimator, ensemble.VotingClassifier | ensemble.VotingRegressor):
         return Inside(models)
     end = f"{type(estimator.final_estimator_).__name__} at the end of {type(estimator).__name__}"
     return Inside(models, (f"{end} was not audited: it was fitted on predictions.",))
@@ -201,14 +191,14 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
     return Inside([Inner(estimator.estimator, labels, weight)])
 
 
-@inner_models.register(FixedThresholdClassifier)
-@inner_models.register(TunedThresholdClassifierCV)
+@inner_models.register(model_selection.FixedThresholdClassifier)
+@inner_models.register(model_selection.TunedThresholdClassifierCV)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside | None:
     """The classifier whose probabilities are compared with a threshold, if it was fitted on all rows."""
     if not getattr(estimator, "refit", True):
         return None
     unread = "the threshold of TunedThresholdClassifierCV was not audited: it was chosen on predictions."
-    tuned = isinstance(estimator, TunedThresholdClassifierCV)
+    tuned = isinstance(estimator, model_selection.TunedThresholdClassifierCV)
     return Inside([Inner(estimator.estimator_, labels, weight)], (unread,) if tuned else ())
 
 
@@ -223,23 +213,26 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
         unread = f"{name} inside CalibratedClassifierCV was not audited: its folds were drawn at random."
     if len(models) == 1:
         return Inside([Inner(models[0], labels, weight)], (unread,))
-    folds = () if drawn else check_cv(estimator.cv, labels, classifier=True).split(np.zeros((len(labels), 1)), labels)
-    inside = torch.zeros(len(models), len(labels), dtype=weight.dtype)
-    for fold, (train, _) in enumerate(folds):
-        inside[fold, torch.from_numpy(train)] = 1.0
-    fitted = () if drawn else zip(models, inside, strict=True)
-    return Inside([Inner(model, labels, weight * rows) for model, rows in fitted], (unread,))
+    if drawn:
+        return Inside([], (unread,))
+    folds = model_selection.check_cv(estimator.cv, labels, classifier=True).split(np.zeros((len(labels), 1)), labels)
+    fitted = []
+    for model, (train, _) in zip(models, folds, strict=True):
+        inside = torch.zeros_like(weight)
+        inside[torch.from_numpy(train)] = 1.0
+        fitted.append(Inner(model, labels, weight * inside))
+    return Inside(fitted, (unread,))
 
 
-@inner_models.register(MultiOutputClassifier)
-@inner_models.register(MultiOutputRegressor)
+@inner_models.register(multioutput.MultiOutputClassifier)
+@inner_models.register(multioutput.MultiOutputRegressor)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
     """One for each column of targets."""
     return Inside([_of_column(model, labels, column, weight) for column, model in enumerate(estimator.estimators_)])
 
 
-@inner_models.register(ClassifierChain)
-@inner_models.register(RegressorChain)
+@inner_models.register(multioutput.ClassifierChain)
+@inner_models.register(multioutput.RegressorChain)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
     """The first of the chain."""
     unread = f"the later models of {type(estimator).__name__} were not audited: they were fitted on labels too."
@@ -278,8 +271,8 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
     return Inside([Inner(estimator.regressor_, own, weight, back if inverse else None)])  # None: labels stay unanswered
 
 
-@inner_models.register(BaggingClassifier)
-@inner_models.register(BaggingRegressor)
+@inner_models.register(ensemble.BaggingClassifier)
+@inner_models.register(ensemble.BaggingRegressor)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside | None:
     """Each is fitted on a sample of the rows, which its seed gives; not where it sees a part of the columns."""
     if isinstance(estimator.estimators_[0], BaseDecisionTree):

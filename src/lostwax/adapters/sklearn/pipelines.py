@@ -19,7 +19,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, S
 from torch import Tensor
 
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
-from lostwax.adapters.sklearn.inputs import fewer_rows, published
+from lostwax.adapters.sklearn.inputs import columns_at, dense, fewer_rows, is_frame, is_sparse, published
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, all_lost, goes_back, objects, step_of
 from lostwax.games import Cells, Columns, Extremes, Fitted, Kept, Noted, Part, Present, Records, Stored, Sums
@@ -97,13 +97,10 @@ class Place:
         """Some of the columns."""
         before, width = self.back, self.rows.shape[1]
 
-        def chosen(rows: Any) -> Any:
-            return rows.iloc[:, indices] if hasattr(rows, "iloc") else rows[:, indices]
-
-        def back(values: Cells) -> Cells:
-            return before(values.placed(indices, width))
-
-        return Place(chosen(self.rows), back, self.reads, self._then(chosen))
+        forward = self._then(lambda rows: columns_at(rows, indices))
+        return Place(
+            columns_at(self.rows, indices), lambda values: before(values.placed(indices, width)), self.reads, forward
+        )
 
     def _then(self, step: Transform | None) -> Transform | None:
         before = self.forward
@@ -172,7 +169,7 @@ class PipelineReader:
         if forest is None:
             return None
         way, name = None, part.fitted.name
-        if place.forward is not None and place.rows.shape[0] == len(inputs) and not hasattr(self.table, "toarray"):
+        if place.forward is not None and place.rows.shape[0] == len(inputs) and not is_sparse(self.table):
             forward = place.forward
             to_inputs = None if place.rows is self.table else lambda rows: as_numbers(forward(rows))
             way = bounds_to_cells(Source(self.table, forest, to_inputs), self.columns, self.used, inputs)
@@ -333,7 +330,7 @@ class PipelineReader:
                 continue
             own = place.at(list(indices))
             if isinstance(columns, str | int):  # the step takes a series: a vectoriser of texts
-                own = replace(own, rows=own.rows.iloc[:, 0] if hasattr(own.rows, "iloc") else own.rows[:, 0])
+                own = replace(own, rows=columns_at(own.rows, 0))
                 if (read := self.text_columns.get(int(indices[0]))) is not None:
                     step, own = read(self, step)
             yield step, own
@@ -354,8 +351,7 @@ class PipelineReader:
             return cells
 
         if not (reads and again):
-            parts = (end.rows.toarray() if hasattr(end.rows, "toarray") else end.rows for end in ends)
-            outputs = np.concatenate([np.asarray(part, dtype=np.float64) for part in parts], 1)
+            outputs = np.concatenate([np.asarray(dense(end.rows), dtype=np.float64) for end in ends], 1)
         return Place(outputs, back, reads, place.through(back, outputs, forward=transformer.transform).forward)
 
 
@@ -440,18 +436,18 @@ def transformed(transformer: Any, rows: Any) -> Any:
 
 def is_large(rows: Any) -> bool:
     """A sparse matrix that is not made dense."""
-    return hasattr(rows, "toarray") and rows.shape[0] * rows.shape[1] > LARGE
+    return is_sparse(rows) and rows.shape[0] * rows.shape[1] > LARGE
 
 
 def as_numbers(rows: Any) -> Tensor | None:
     """(n, D) float64, sparse ones dense; None where they are not numbers, or where they would be too many."""
     if is_large(rows):
         return None
-    plain = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
+    plain = np.asarray(dense(rows))
     if plain.ndim != 2 or plain.dtype.kind not in "iufbO":
         return None
     try:
-        if plain.dtype.kind == "O" and hasattr(rows, "iloc"):  # pandas' own numbers, which may be pandas.NA
+        if plain.dtype.kind == "O" and is_frame(rows):  # pandas' own numbers, which may be pandas.NA
             plain = rows.to_numpy(np.float64, na_value=np.nan)
         return torch.from_numpy(np.require(plain, np.float64, ["C", "W"]))
     except (TypeError, ValueError):

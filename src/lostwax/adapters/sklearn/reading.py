@@ -57,10 +57,10 @@ def released(
         y = np.zeros(X.shape[0] if hasattr(X, "shape") else len(X), dtype=np.int64)
 
     # the cells of the table, and those of its columns that the model uses
-    may_be_texts = getattr(getattr(X, "dtype", None), "kind", "O") not in "iufb"
+    may_be_texts = inputs.kind_of(X) not in "iufb"
     vectoriser, model = texts.first_step(estimator) if may_be_texts and texts.are_texts(X) else (None, estimator)
     only_numbers = None
-    if not hasattr(X, "toarray") and (_takes_only_numbers(steps[0]) or _all_numbers(X)):
+    if not inputs.is_sparse(X) and (_takes_only_numbers(steps[0]) or _all_numbers(X)):
         only_numbers = torch.from_numpy(inputs.features(X)).flatten(1)  # (n, d)
         if isinstance(X, Tensor) or np.ndim(X) > 2:
             X = plain_array("audit", "X", X).reshape(only_numbers.shape)
@@ -70,10 +70,10 @@ def released(
         columns = Columns(texts.words_of(vectoriser), ((),) * X.shape[1], are_words=True)
     else:
         names = inputs.column_names(X, [estimator, *steps])
-        if hasattr(X, "toarray"):
+        if inputs.is_sparse(X):
             X = x = X.tocsr()
             columns = Columns(names, ((),) * X.shape[1])
-        elif only_numbers is not None and getattr(getattr(X, "dtype", None), "kind", "O") in "iuf":
+        elif only_numbers is not None and inputs.kind_of(X) in "iuf":
             x, columns = only_numbers, Columns(names, ((),) * only_numbers.shape[1])
         else:
             x, columns = coded(X)
@@ -82,7 +82,7 @@ def released(
     _check_fitted(model, width)
     used = used_columns(model, width)
     dropped = [name for number, name in enumerate(columns.names) if number not in {*used}]
-    in_columns, counts, words = texts.text_columns(model, X) if hasattr(X, "iloc") else ({}, [], ())
+    in_columns, counts, words = texts.text_columns(model, X) if inputs.is_frame(X) else ({}, [], ())
     if in_columns:  # a text is its words, whose counts come after the columns of the table
         used = [*(number for number in used if number not in in_columns), *range(width, width + len(words))]
         columns = Columns((*columns.names, *words), (*columns.categories, *((),) * len(words)), are_words=True)

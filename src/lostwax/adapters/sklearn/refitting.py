@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from lostwax.adapters.objects import Contents, Numbers, Walk, attributes, contents, fingerprint
 from lostwax.adapters.own_training import generators_kept, seed_all
+from lostwax.adapters.sklearn.inputs import dense
 from lostwax.attacks.closed_form import revealed
 from lostwax.games import Cohort, Kept, Part, Release, Step, TrainerFacts
 from lostwax.progress import counted
@@ -121,9 +122,10 @@ class Estimator:
             classes = np.unique(np.asarray(self.y))
             answer = np.asarray(answer)[..., None] == classes
         parts = answer if isinstance(answer, list) else [answer]  # one per output of a multi-output model
-        dense = [part.toarray() if hasattr(part, "toarray") else np.asarray(part) for part in parts]
         try:
-            numbers = np.concatenate([part.astype(np.float64).reshape(len(rows), -1) for part in dense], 1)
+            numbers = np.concatenate(
+                [np.asarray(dense(part)).astype(np.float64).reshape(len(rows), -1) for part in parts], 1
+            )
         except (ValueError, TypeError):
             raise TypeError(
                 f"audit: {type(model).__name__}.{method} was asked for {len(rows)} rows, and did not answer with "
@@ -274,7 +276,7 @@ def _telling_place(estimator: Estimator, *sets: NDArray[np.int64]) -> int | None
     for number, rows in enumerate(() if estimator.y is None else sets):
         by_label.setdefault(repr(np.asarray(estimator.y)[rows[-1]]), []).append(number)
     twice = sorted((numbers[:2] for numbers in by_label.values() if len(numbers) > 1), key=itemgetter(1))
-    pairs = [(sets[first], sets[second]) for first, second in twice or [(0, 1)]][:PAIRS]
+    pairs = [(sets[first], sets[second]) for first, second in twice or [[0, 1]]][:PAIRS]
 
     def change(place: int) -> float:
         here = replace(estimator, place=place)

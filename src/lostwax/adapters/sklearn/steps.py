@@ -13,18 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import preprocessing
 from sklearn.feature_selection import SelectorMixin
 from sklearn.impute import KNNImputer, SimpleImputer
-from sklearn.preprocessing import (
-    FunctionTransformer,
-    KBinsDiscretizer,
-    Normalizer,
-    OneHotEncoder,
-    OrdinalEncoder,
-    PolynomialFeatures,
-    TargetEncoder,
-)
 
+from lostwax.adapters.sklearn.inputs import dense, is_frame
 from lostwax.games import Cells, Kept
 from lostwax.records.frames import is_missing
 
@@ -60,7 +53,7 @@ def step_of(transformer: Any, inputs: Any, outputs: Any) -> Back:
     return back
 
 
-@step_of.register(FunctionTransformer)
+@step_of.register(preprocessing.FunctionTransformer)
 def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
     """A function without an inverse that keeps or reverses the order of each column: the adversary has the function."""
     table, seen = _array(inputs), _array(outputs)
@@ -117,7 +110,7 @@ def _by_columns(width: int, column_back: Callable[[Cells, int], tuple[Array, Any
     return back
 
 
-@step_of.register(OneHotEncoder)
+@step_of.register(preprocessing.OneHotEncoder)
 def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     levels = [_levels(encoder, column) for column in range(len(encoder.categories_))]
     shown = [[level for level in range(len(values)) if level != dropped] for values, _, dropped in levels]
@@ -160,7 +153,7 @@ def _levels(encoder: Any, column: int) -> _Levels:
     return _Levels(objects(values), np.array(sets), None if dropped is None else int(dropped))
 
 
-@step_of.register(OrdinalEncoder)
+@step_of.register(preprocessing.OrdinalEncoder)
 def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     levels = [_levels(encoder, column) for column in range(len(encoder.categories_))]
 
@@ -176,7 +169,7 @@ def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     return _by_columns(len(levels), column_back)
 
 
-@step_of.register(TargetEncoder)
+@step_of.register(preprocessing.TargetEncoder)
 def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     """From the number to a category whose rows have it; numbers of a single row are not used."""
     table, encoded = _array(inputs), np.asarray(outputs)
@@ -241,7 +234,7 @@ def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
     return lambda rebuilt: rebuilt.columns(slice(0, len(valid))).placed(valid, len(missing)).at_most(most)
 
 
-@step_of.register(PolynomialFeatures)
+@step_of.register(preprocessing.PolynomialFeatures)
 def _(expansion: Any, inputs: Any, outputs: Any) -> Back:
     """Each input is one of the outputs, unless the lowest degree is above one."""
     powers = expansion.powers_  # (outputs, inputs)
@@ -260,10 +253,10 @@ def _(selector: Any, inputs: Any, outputs: Any) -> Back:
     return lambda rebuilt: rebuilt.placed(support, width)
 
 
-@step_of.register(Normalizer)
+@step_of.register(preprocessing.Normalizer)
 def _(normaliser: Any, inputs: Any, outputs: Any) -> Back:
     """The direction comes back; the length is the table's mean."""
-    table = np.asarray(inputs.toarray() if hasattr(inputs, "toarray") else inputs, dtype=np.float64)
+    table = np.asarray(dense(inputs), dtype=np.float64)
     order = {"l1": 1, "l2": 2, "max": np.inf}[normaliser.norm]
     length = float(np.linalg.norm(table, order, axis=1).mean())
 
@@ -273,7 +266,7 @@ def _(normaliser: Any, inputs: Any, outputs: Any) -> Back:
     return back
 
 
-@step_of.register(KBinsDiscretizer)
+@step_of.register(preprocessing.KBinsDiscretizer)
 def _(discretiser: Any, inputs: Any, outputs: Any) -> Back:
     """A bin is an interval: its middle."""
     to_bins = step_of(discretiser._encoder, inputs, outputs) if discretiser.encode != "ordinal" else None
@@ -309,10 +302,10 @@ def _by_column(transformer: Any, inputs: Any) -> bool:
 
     The new value of a cell is another one of its column.
     """
-    plain, is_frame, width = _dense(inputs), hasattr(inputs, "iloc"), inputs.shape[1]
+    plain, width = dense(inputs), inputs.shape[1]
     same = [0] * (width + 1)
-    several = plain.iloc[same].reset_index(drop=True) if is_frame else plain[same]
-    old, new = (plain.iloc, several.iloc) if is_frame else (plain, several)
+    several = plain.iloc[same].reset_index(drop=True) if is_frame(plain) else plain[same]
+    old, new = (plain.iloc, several.iloc) if is_frame(plain) else (plain, several)
     others = (_array(plain) != _array(plain)[0]).argmax(0)  # (d,) the first row with another value
     for column, row in enumerate(others.tolist()):
         new[column, column] = old[row, column]
@@ -327,16 +320,12 @@ def _by_column(transformer: Any, inputs: Any) -> bool:
 
 
 def _first(inputs: Any, rows: int = CHECKED) -> Any:
-    return inputs.iloc[:rows] if hasattr(inputs, "iloc") else inputs[:rows]
-
-
-def _dense(rows: Any) -> Any:
-    return rows.toarray() if hasattr(rows, "toarray") else rows
+    return inputs.iloc[:rows] if is_frame(inputs) else inputs[:rows]
 
 
 def _array(rows: Any) -> Array:
     """Rows as a plain array: float64 where they are numbers, else objects."""
-    plain = np.asarray(_dense(rows))
+    plain = np.asarray(dense(rows))
     return plain.astype(np.float64) if plain.dtype.kind in "iuf" else plain.astype(object)
 
 

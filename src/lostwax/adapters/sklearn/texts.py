@@ -71,7 +71,9 @@ def text_columns(estimator: Any, X: Any) -> tuple[dict[int, Words], list[Any], t
     """
     transformer = next(iter(steps_of(estimator)), None)
     columns_of_texts, counts, names = dict[int, Words](), list[Any](), list[str]()
-    for name, step, columns in transformer.transformers_ if isinstance(transformer, ColumnTransformer) else ():
+    if not isinstance(transformer, ColumnTransformer):
+        return columns_of_texts, counts, ()
+    for name, step, columns in transformer.transformers_:
         vectoriser = None if isinstance(step, str) else first_step(step)[0]
         if not isinstance(columns, str | int) or not isinstance(vectoriser, CountVectorizer):
             continue
