@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,11 +39,7 @@ Forward = Callable[[Any], Tensor | None]  # rows of the table -> inputs of the m
 Known = tuple[Floats, NDArray[np.uint8], Floats, Floats, Bools]  # (g,) value, kept, low, high, maybe missing
 
 
-class WayBack(NamedTuple):
-    """The way back of bounds, and the inputs that it uses."""
-
-    within: Callable[[Bounds, Cells], Cells]
-    inputs: Ints
+WayBack = tuple[Callable[[Bounds, Cells], Cells], Ints]  # of bounds, and the inputs that it uses
 
 
 def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitted_on: Tensor) -> WayBack:
@@ -86,7 +82,7 @@ def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitte
         return Cells(values, kept, Bounds(low, high, maybe_missing, possible))
 
     inputs_used = [*(levels.places for levels in listed.values()), *(scale.inputs for scale in measured)]
-    return WayBack(within, np.concatenate([np.zeros(0, dtype=np.intp), *inputs_used]))
+    return within, np.concatenate([np.zeros(0, dtype=np.intp), *inputs_used])
 
 
 @dataclass(frozen=True)

@@ -29,20 +29,9 @@ from lostwax.adapters.objects import (
     numbers_of,
     unpacked,
 )
-from lostwax.adapters.sklearn.held_tables import (
-    Attached,
-    HeldTable,
-    as_part,
-    attached,
-    held_columns,
-    held_tables,
-    not_understood,
-    of_columns,
-)
-from lostwax.adapters.sklearn.pipelines import PipelineReader
+from lostwax.adapters.sklearn.held_tables import Attached, of_columns
 from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows
 from lostwax.games import Columns, Extremes, Fitted, Part, Present, Records, Sums
-from lostwax.games.notes import stored_rows
 
 MAX_NUMBERS = 100_000  # of an attribute that are compared with statistics
 MAX_SUMMARY = 16  # numbers per column of a table of statistics
@@ -263,71 +252,3 @@ def statistics_parts(held: HeldStatistics, name: str, table: Records, weight: Te
         low[[place not in held.low for place in ends]] = torch.nan
         high[[place not in held.high for place in ends]] = torch.nan
         yield of_columns(ends, Fitted(name, table, weight, None, extremes=(Extremes(source, low, high),)))
-
-
-def read_held(
-    estimator: Any, table: Records, classes: tuple[object, ...], reader: PipelineReader, width: int
-) -> list[str]:
-    """Note rows, columns and statistics of the table that hang on a release; sentences on what else there is.
-
-    The table has the `used` columns of the `width` columns of X.
-    """
-    name, opaque = type(estimator).__name__, list[str]()
-    tables = [*held_tables(estimator, table.x, reader.columns, reader.used, width)]
-    for held in tables:
-        _publish(reader, name, held, table)
-    for attachment in attached(estimator):
-        rows = [len(held.rows) for held in tables if f"{held.path}.".startswith(f"{attachment.path}.")]
-        attribute = attachment.path.rpartition(".")[2]
-        stored = (stored for part in reader.parts for stored in part.fitted.stored)
-        rows += [len(each.x) for each in stored if each.source.partition("'s ")[2] == attribute]
-        if max(rows, default=0) < len(table):
-            opaque += _read_attached(name, attachment, table, classes, reader, has_rows=max(rows, default=0) > 0)
-    return opaque
-
-
-def _publish(reader: PipelineReader, name: str, held: HeldTable, table: Records) -> None:
-    """Note rows that the release holds as they were written, where no part is known to hold as many."""
-    width = max(2, len(held.columns))
-    for part in reader.parts:
-        if sum(len(stored.x) for stored in part.fitted.stored if stored.x.shape[1] >= width) >= len(held.rows):
-            return
-    reader.parts.append(as_part(held, name, table, reader.weight))
-    some = reader.columns.listed(held.columns) if len(held.columns) < table.x.shape[1] else ""
-    reader.notes.append(stored_rows(f"{name}'s {held.path}", (len(held.rows), len(table)), some))
-
-
-def _read_attached(
-    name: str, held: Attached, table: Records, classes: tuple[object, ...], reader: PipelineReader, *, has_rows: bool
-) -> Iterator[str]:
-    """Note columns and statistics of the table in an attribute; sentences on what is not understood or not counted."""
-    holder, columns = f"{name}'s {held.path}", [*held_columns(held, table.x, reader.columns)]
-    for column in columns:
-        _publish(reader, name, column, table)
-    statistics = held_statistics(held, table.x, reader.columns)
-    if statistics is not None:
-        reader.parts += statistics_parts(statistics, name, table, reader.weight)
-        if told := sorted({*statistics.means, *statistics.low, *statistics.high}):
-            which = reader.columns.listed(told)
-            reader.notes.append(f"{holder} holds sums or extremes that include the secret row: {which}.")
-        if statistics.rounded:
-            which = reader.columns.listed(statistics.rounded)
-            yield f"{holder} holds rounded means of {which}, which tell something of single rows."
-    # targets as a table; classes by name, and once more as numbers where they are numbers
-    y, targets = table.y.double().reshape(len(table), -1), Columns((), ((),) * table.y[:1].numel())
-    if classes and all(isinstance(label, int | float) for label in classes):
-        values = torch.tensor(classes, dtype=torch.float64)[table.y.long()]
-        y, targets = torch.stack([y[:, 0], values], 1), Columns((), (classes, ()))
-    elif classes:
-        targets = Columns((), (classes,))
-    in_target = held.afterwards and (
-        any(held_columns(held, y, targets)) or held_statistics(held, y, targets) is not None
-    )
-    if in_target:
-        yield f"{holder} holds values or statistics of the target, which the grade does not count."
-    plain = [
-        cells[:, [not known for known in each.categories]] for cells, each in ((table.x, reader.columns), (y, targets))
-    ]
-    has_cells = has_rows or in_target or bool(columns)
-    if is_no_setting(held, torch.cat(plain, 1).numpy(), has_cells=has_cells, has_statistics=statistics is not None):
-        yield not_understood(name, held)

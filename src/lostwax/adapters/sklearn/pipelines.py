@@ -26,7 +26,7 @@ from lostwax.games import Cells, Columns, Extremes, Fitted, Kept, Noted, Part, P
 from lostwax.games.fitted import Transformed
 from lostwax.games.folding import SparseFitted, SparseRecords
 from lostwax.games.notes import total_of_all_rows
-from lostwax.games.trees import Bounds
+from lostwax.games.trees import Bounds, Ints
 from lostwax.records.frames import coded, codes_of
 
 LARGE = 20_000_000  # cells of a sparse matrix that is not made dense: 160 MB in float64
@@ -168,21 +168,23 @@ class PipelineReader:
         forest, inputs = part.fitted.forest, part.fitted.table.x
         if forest is None:
             return None
-        way, name = None, part.fitted.name
+        by_column, name = None, part.fitted.name
+        used_inputs: Ints = np.zeros(0, dtype=np.intp)
         if place.forward is not None and place.rows.shape[0] == len(inputs) and not is_sparse(self.table):
             forward = place.forward
             to_inputs = None if place.rows is self.table else lambda rows: as_numbers(forward(rows))
-            way = bounds_to_cells(Source(self.table, forest, to_inputs), self.columns, self.used, inputs)
+            source = Source(self.table, forest, to_inputs)
+            by_column, used_inputs = bounds_to_cells(source, self.columns, self.used, inputs)
         split = forest.columns()
-        if len(unused := np.setdiff1d(split, [] if way is None else way.inputs)):
+        if len(unused := np.setdiff1d(split, used_inputs)):
             self.unread.append(
                 f"{name} was audited only in part: intervals of {len(unused):,} of the {len(split):,} inputs that its "
                 "trees split were not used: no way back from them to single columns of the table is known."
             )
 
         def within(bounds: Bounds) -> Cells:
-            mixed = part.back(torch.from_numpy(np.where(bounds.exact, bounds.low, np.nan)))
-            return mixed if way is None else way.within(bounds, mixed)
+            cells = part.back(torch.from_numpy(np.where(bounds.exact, bounds.low, np.nan)))
+            return cells if by_column is None else by_column(bounds, cells)
 
         return within
 
@@ -244,9 +246,8 @@ class PipelineReader:
             return 0.0
         found = scan(part, x, y, weight)
         name = type(part).__name__
-        every = Fitted(name, Records(x, y), weight, None, found.sums, found.extremes, found.stored)
         if found.sums or found.extremes or found.stored:
-            self.publish(every, place)
+            self.publish(Fitted(name, Records(x, y), weight, None, found.sums, found.extremes, found.stored), place)
         for sums, groups in found.grouped:
             self.publish(Fitted(name, Records(x, groups), weight, None, (sums,)), place, labelled=False)
         for sums, threshold in found.exceeding:

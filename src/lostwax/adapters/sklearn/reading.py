@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +17,23 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn import inputs, texts
 from lostwax.adapters.sklearn.estimators import is_classifier, is_model, is_regressor, refusal, tags_of
-from lostwax.adapters.sklearn.held_statistics import is_no_setting, read_held
-from lostwax.adapters.sklearn.held_tables import attached, held_labels, not_understood
+from lostwax.adapters.sklearn.held_statistics import held_statistics, is_no_setting, statistics_parts
+from lostwax.adapters.sklearn.held_tables import (
+    Attached,
+    HeldTable,
+    as_part,
+    attached,
+    held_columns,
+    held_labels,
+    held_tables,
+    not_understood,
+)
 from lostwax.adapters.sklearn.models import read_models
 from lostwax.adapters.sklearn.pipelines import PipelineReader, is_dropped, steps_of, to_cells
 from lostwax.fields import shown
 from lostwax.games import Columns, Part, Records, ReleasedTable, RowSample
 from lostwax.games.folding import folded
+from lostwax.games.notes import stored_rows
 from lostwax.records.frames import coded
 from lostwax.records.tables import plain_array
 from lostwax.trainers.optimum import polish, polish_sparse
@@ -113,7 +124,7 @@ def released(
         sample = _sample(weight, widest, games, seed)
     rows = slice(None) if sample is None else sample.rows
     if isinstance(x, Tensor) and vectoriser is None and sample is None:
-        opaque = read_held(estimator, Records(x[:, used], numbers), classes, reader, x.shape[1])
+        opaque = _read_held(estimator, Records(x[:, used], numbers), classes, reader, x.shape[1])
     else:
         unread = np.empty((n, 0))
         opaque = [not_understood(kind, held) for held in attached(estimator) if is_no_setting(held, unread)]
@@ -134,6 +145,74 @@ def released(
         attached=tuple(opaque),
         transformers=tuple(reader.transformers),
     )
+
+
+def _read_held(
+    estimator: Any, table: Records, classes: tuple[object, ...], reader: PipelineReader, width: int
+) -> list[str]:
+    """Note rows, columns and statistics of the table that hang on a release; sentences on what else there is.
+
+    The table has the `used` columns of the `width` columns of X.
+    """
+    name, opaque = type(estimator).__name__, list[str]()
+    tables = [*held_tables(estimator, table.x, reader.columns, reader.used, width)]
+    for held in tables:
+        _publish_held(reader, name, held, table)
+    for attachment in attached(estimator):
+        rows = [len(held.rows) for held in tables if f"{held.path}.".startswith(f"{attachment.path}.")]
+        attribute = attachment.path.rpartition(".")[2]
+        stored = (stored for part in reader.parts for stored in part.fitted.stored)
+        rows += [len(each.x) for each in stored if each.source.partition("'s ")[2] == attribute]
+        if max(rows, default=0) < len(table):
+            opaque += _read_attached(name, attachment, table, classes, reader, has_rows=max(rows, default=0) > 0)
+    return opaque
+
+
+def _publish_held(reader: PipelineReader, name: str, held: HeldTable, table: Records) -> None:
+    """Note rows that the release holds as they were written, where no part is known to hold as many."""
+    width = max(2, len(held.columns))
+    for part in reader.parts:
+        if sum(len(stored.x) for stored in part.fitted.stored if stored.x.shape[1] >= width) >= len(held.rows):
+            return
+    reader.parts.append(as_part(held, name, table, reader.weight))
+    some = reader.columns.listed(held.columns) if len(held.columns) < table.x.shape[1] else ""
+    reader.notes.append(stored_rows(f"{name}'s {held.path}", (len(held.rows), len(table)), some))
+
+
+def _read_attached(
+    name: str, held: Attached, table: Records, classes: tuple[object, ...], reader: PipelineReader, *, has_rows: bool
+) -> Iterator[str]:
+    """Note columns and statistics of the table in an attribute; sentences on what is not understood or not counted."""
+    holder, columns = f"{name}'s {held.path}", [*held_columns(held, table.x, reader.columns)]
+    for column in columns:
+        _publish_held(reader, name, column, table)
+    statistics = held_statistics(held, table.x, reader.columns)
+    if statistics is not None:
+        reader.parts += statistics_parts(statistics, name, table, reader.weight)
+        if told := sorted({*statistics.means, *statistics.low, *statistics.high}):
+            which = reader.columns.listed(told)
+            reader.notes.append(f"{holder} holds sums or extremes that include the secret row: {which}.")
+        if statistics.rounded:
+            which = reader.columns.listed(statistics.rounded)
+            yield f"{holder} holds rounded means of {which}, which tell something of single rows."
+    # targets as a table; classes by name, and once more as numbers where they are numbers
+    y, targets = table.y.double().reshape(len(table), -1), Columns((), ((),) * table.y[:1].numel())
+    if classes and all(isinstance(label, int | float) for label in classes):
+        values = torch.tensor(classes, dtype=torch.float64)[table.y.long()]
+        y, targets = torch.stack([y[:, 0], values], 1), Columns((), (classes, ()))
+    elif classes:
+        targets = Columns((), (classes,))
+    in_target = held.afterwards and (
+        any(held_columns(held, y, targets)) or held_statistics(held, y, targets) is not None
+    )
+    if in_target:
+        yield f"{holder} holds values or statistics of the target, which the grade does not count."
+    plain = [
+        cells[:, [not known for known in each.categories]] for cells, each in ((table.x, reader.columns), (y, targets))
+    ]
+    has_cells = has_rows or in_target or bool(columns)
+    if is_no_setting(held, torch.cat(plain, 1).numpy(), has_cells=has_cells, has_statistics=statistics is not None):
+        yield not_understood(name, held)
 
 
 def used_columns(estimator: Any, width: int) -> list[int]:
