@@ -64,6 +64,7 @@ def labels_in_net(state: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
         if value.numel() > max(MAX_CLASSES, y.numel()):
             continue
         numbers = value.detach().double().cpu().flatten()
+        statistics = {"the sum of all targets": labels.sum(0), "the mean of all targets": labels.mean(0)}
         if is_classes:
             counts = torch.bincount(y.cpu().long(), minlength=min(numbers.numel(), MAX_CLASSES)).double()
             shares = counts / len(y)
@@ -72,8 +73,6 @@ def labels_in_net(state: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
                 "the share of each class": shares,
                 "the logarithm of the share of each class": shares.log(),
             }
-        else:
-            statistics = {"the sum of all targets": labels.sum(0), "the mean of all targets": labels.mean(0)}
         for what, statistic in {**statistics, "the labels of all training records": labels}.items():
             expected = statistic.flatten()
             if numbers.shape == expected.shape and torch.allclose(numbers, expected, ROUNDING, 0):

@@ -359,8 +359,7 @@ class _Search:
                 continue
             total = np.where(used[:, None], rows * count[:, None], 0.0)
             group = np.where((group >= 0) & used[group.clip(0)], group, -1)
-            counts = torch.from_numpy(np.where(used, count, 0.0))
-            sums = Sums(self._source(path), torch.from_numpy(total), counts, by_label=True, weighted=weighted)
+            sums = self._sums(path, total, np.where(used, count, 0.0), by_label=True, weighted=weighted)
             self.grouped.setdefault(group.tobytes(), (sums, torch.from_numpy(group)))
             return True
         return False
@@ -383,14 +382,12 @@ class _Search:
                 )
 
     def _add(self, path: str, totals: Array, counts: Array, *, by_label: bool, weighted: bool) -> None:
-        sums = Sums(
-            self._source(path),
-            torch.from_numpy(np.asarray(totals, dtype=np.float64)),
-            torch.from_numpy(counts),
-            by_label=by_label,
-            weighted=weighted,
-        )
+        sums = self._sums(path, totals.astype(np.float64), counts, by_label=by_label, weighted=weighted)
         self.sums.setdefault((by_label, weighted), sums)
+
+    def _sums(self, path: str, totals: Array, counts: Array, *, by_label: bool, weighted: bool) -> Sums:
+        source = self._source(path)
+        return Sums(source, torch.from_numpy(totals), torch.from_numpy(counts), by_label=by_label, weighted=weighted)
 
     def _read_range(self, path: str, rows: Array) -> None:
         """Minimum and maximum of every column: one row each, or the first and last of sorted rows.
