@@ -34,8 +34,6 @@ def check_data(model: Any, data: Any) -> Any:
             f"audit: the arguments are swapped: data is the model, {type(data).__name__}. The model comes first: "
             "lw.audit(model, (X, y))."
         )
-    if isinstance(data, Records):
-        return data
     stated = get_tags(model) if hasattr(model, "__sklearn_tags__") else None  # of others nothing is known
     predicts = stated is not None and stated.estimator_type in ("classifier", "regressor")
     if isinstance(data, tuple | list) and len(data) == 2:
