@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -67,32 +67,12 @@ def released(
     if y is None and not supervised:
         y = np.zeros(X.shape[0] if hasattr(X, "shape") else len(X), dtype=np.int64)
 
-    # the cells of the table, and those of its columns that the model uses
-    may_be_texts = inputs.kind_of(X) not in "iufb"
-    vectoriser, model = texts.first_step(estimator) if may_be_texts and texts.are_texts(X) else (None, estimator)
-    only_numbers = None
-    if not inputs.is_sparse(X) and (_takes_only_numbers(steps[0]) or _all_numbers(X)):
-        only_numbers = torch.from_numpy(inputs.features(X)).flatten(1)  # (n, d)
-        if isinstance(X, Tensor) or np.ndim(X) > 2:
-            X = plain_array("audit", "X", X).reshape(only_numbers.shape)
-    x: Any  # a tensor, or a sparse matrix
-    if vectoriser is not None:
-        X = x = texts.counts_of(vectoriser, X)
-        columns = Columns(texts.words_of(vectoriser), ((),) * X.shape[1], are_words=True)
-    else:
-        names = inputs.column_names(X, [estimator, *steps])
-        if inputs.is_sparse(X):
-            X = x = X.tocsr()
-            columns = Columns(names, ((),) * X.shape[1])
-        elif only_numbers is not None and inputs.kind_of(X) in "iuf":
-            x, columns = only_numbers, Columns(names, ((),) * only_numbers.shape[1])
-        else:
-            x, columns = coded(X)
-            columns = replace(columns, names=names)
+    X, x, columns, only_numbers, vectoriser, model = _cells(estimator, steps, X)
     n, width = x.shape
     _check_fitted(model, width)
     used = used_columns(model, width)
-    dropped = [name for number, name in enumerate(columns.names) if number not in {*used}]
+    kept = set(used)
+    dropped = [name for number, name in enumerate(columns.names) if number not in kept]
     in_columns, counts, words = texts.text_columns(model, X) if inputs.is_frame(X) else ({}, [], ())
     if in_columns:  # a text is its words, whose counts come after the columns of the table
         used = [*(number for number in used if number not in in_columns), *range(width, width + len(words))]
@@ -100,7 +80,6 @@ def released(
         x = hstack([csr_matrix(x.numpy()), *counts]).tocsr()
         x = x if x.shape[0] * x.shape[1] > LARGE else _dense(x)
 
-    # what each part publishes
     labels = inputs.targets(y, n)
     if is_regressor(steps[-1]) and labels.dtype.kind in "iub":
         labels = labels.astype(np.float64)
@@ -116,7 +95,6 @@ def released(
         place = texts.read_vocabulary(vectoriser, reader, place)
     read_models(model, place, labels, weight, reader)
 
-    # some rows of a large table; what hangs on the release beside its parts
     sample = None
     as_equations = bool(reader.parts) and all(part.stated is not None for part in reader.parts)
     if reader.sparse or (n * len(used) > LARGE and not as_equations):
@@ -213,6 +191,40 @@ def _read_attached(
     has_cells = has_rows or in_target or bool(columns)
     if is_no_setting(held, torch.cat(plain, 1).numpy(), has_cells=has_cells, has_statistics=statistics is not None):
         yield not_understood(name, held)
+
+
+class _Cells(NamedTuple):
+    """A table as a model takes it, and its cells."""
+
+    X: Any  # counts of words, where it holds texts
+    x: Any  # (n, d) a tensor, or a sparse matrix
+    columns: Columns
+    only_numbers: Tensor | None  # (n, d)
+    vectoriser: Any  # of texts
+    model: Any  # without it
+
+
+def _cells(estimator: Any, steps: list[Any], X: Any) -> _Cells:
+    """Check the table, and turn it into cells: numbers, codes of categories, counts of words."""
+    may_be_texts = inputs.kind_of(X) not in "iufb"
+    vectoriser, model = texts.first_step(estimator) if may_be_texts and texts.are_texts(X) else (None, estimator)
+    only_numbers = None
+    if not inputs.is_sparse(X) and (_takes_only_numbers(steps[0]) or _all_numbers(X)):
+        only_numbers = torch.from_numpy(inputs.features(X)).flatten(1)  # (n, d)
+        if isinstance(X, Tensor) or np.ndim(X) > 2:
+            X = plain_array("audit", "X", X).reshape(only_numbers.shape)
+    if vectoriser is not None:
+        counts, words = texts.counts_of(vectoriser, X), texts.words_of(vectoriser)
+        return _Cells(counts, counts, Columns(words, ((),) * len(words), are_words=True), None, vectoriser, model)
+    names = inputs.column_names(X, [estimator, *steps])
+    if inputs.is_sparse(X):
+        X = x = X.tocsr()
+        columns = Columns(names, ((),) * X.shape[1])
+    elif only_numbers is not None and inputs.kind_of(X) in "iuf":
+        x, columns = only_numbers, Columns(names, ((),) * only_numbers.shape[1])
+    else:
+        x, columns = coded(X)
+    return _Cells(X, x, replace(columns, names=names), only_numbers, vectoriser, model)
 
 
 def used_columns(estimator: Any, width: int) -> list[int]:
