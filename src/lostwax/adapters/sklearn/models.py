@@ -195,7 +195,7 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
 @inner_models.register(model_selection.TunedThresholdClassifierCV)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside | None:
     """The classifier whose probabilities are compared with a threshold, if it was fitted on all rows."""
-    if not getattr(estimator, "refit", True):
+    if not estimator.get_params(deep=False).get("refit", True):
         return None
     unread = "the threshold of TunedThresholdClassifierCV was not audited: it was chosen on predictions."
     tuned = isinstance(estimator, model_selection.TunedThresholdClassifierCV)

@@ -18,6 +18,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 from torch import Tensor
 
+from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
 from lostwax.adapters.sklearn.inputs import columns_at, dense, fewer_rows, is_frame, is_sparse, published
 from lostwax.adapters.sklearn.scan import scan
@@ -268,10 +269,10 @@ class PipelineReader:
 
     def _scanned_sparse(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> bool:
         """Of a large sparse matrix only sums by class are looked for: naive Bayes."""
-        counts = getattr(part, "feature_count_", None)
-        if counts is None or not hasattr(part, "class_count_"):
+        counts = [attributes(part).get(name) for name in ("feature_count_", "class_count_")]
+        if any(each is None for each in counts):
             return False
-        totals, number = (torch.from_numpy(np.asarray(one, dtype=np.float64)) for one in (counts, part.class_count_))
+        totals, number = (torch.from_numpy(np.asarray(each, dtype=np.float64)) for each in counts)
         name = type(part).__name__
         sums = Sums(f"{name}'s feature_count_", totals, number, by_label=True, weighted=True)
         table = SparseRecords(place.rows.tocsr().astype(np.float64), y)
@@ -372,7 +373,8 @@ def _sides(table: Any, threshold: float) -> Back:
 def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
     """Note what a transformer publishes in its special form: means over the rows that have a value."""
     x = as_numbers(place.rows)
-    means = getattr(transformer, "statistics_", getattr(transformer, "mean_", None))
+    facts = attributes(transformer)
+    means = facts.get("statistics_", facts.get("mean_"))
     if x is None or not bool(x.isnan().any()) or means is None or np.shape(means) != (x.shape[1],):
         return
     means = torch.from_numpy(np.asarray(means, dtype=np.float64))
@@ -395,7 +397,7 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
     if not isinstance(transformer.categories, str):
         return
     name = type(transformer).__name__
-    fewest, most = (getattr(transformer, setting, None) for setting in ("min_frequency", "max_categories"))
+    fewest, most = (attributes(transformer).get(name) for name in ("min_frequency", "max_categories"))
     for rows in reader.publish_categories(name, place, dict(enumerate(transformer.categories_))):
         limit = 0.0 if fewest is None else float(fewest if isinstance(fewest, Integral) else fewest * int(rows.sum()))
         kept = rows[rows >= limit].sort(descending=True).values

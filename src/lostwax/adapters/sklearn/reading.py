@@ -71,8 +71,8 @@ def released(
     n, width = x.shape
     _check_fitted(model, width)
     used = used_columns(model, width)
-    kept = set(used)
-    dropped = [name for number, name in enumerate(columns.names) if number not in kept]
+    in_use = set(used)
+    dropped = [name for number, name in enumerate(columns.names) if number not in in_use]
     in_columns, counts, words = texts.text_columns(model, X) if inputs.is_frame(X) else ({}, [], ())
     if in_columns:  # a text is its words, whose counts come after the columns of the table
         used = [*(number for number in used if number not in in_columns), *range(width, width + len(words))]

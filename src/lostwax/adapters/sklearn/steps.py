@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,16 +129,11 @@ def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     return _by_columns(len(levels), column_back)
 
 
-class _Levels(NamedTuple):
-    """The outputs of one encoded column."""
+def _levels(encoder: Any, column: int) -> tuple[Array, NDArray[np.bool_], int | None]:
+    """The categories of an encoder's column by level, which levels are sets, and which level has no output.
 
-    values: Array  # (k,) the category of each; of a set of rare ones the first
-    sets: NDArray[np.bool_]  # (k,) True for a set of rare categories
-    dropped: int | None  # the level without an output
-
-
-def _levels(encoder: Any, column: int) -> _Levels:
-    """The levels of a one-hot or ordinal encoder, in the order of their numbers; rare ones are one level, the last."""
+    Rare categories are one level, the last, of which the first category stands for all.
+    """
     categories = objects(encoder.categories_[column])
     every_rare, every_dropped = (getattr(encoder, name, None) for name in ("infrequent_categories_", "drop_idx_"))
     rare = None if every_rare is None or every_rare[column] is None else objects(every_rare[column])
@@ -150,7 +145,7 @@ def _levels(encoder: Any, column: int) -> _Levels:
         if dropped is not None:
             dropped = len(values) if is_rare[dropped] else sum(not hidden for hidden in is_rare[:dropped])
         values, sets = [*values, rare[0]], [False] * len(values) + [True]
-    return _Levels(objects(values), np.array(sets), None if dropped is None else int(dropped))
+    return objects(values), np.array(sets), None if dropped is None else int(dropped)
 
 
 @step_of.register(preprocessing.OrdinalEncoder)
