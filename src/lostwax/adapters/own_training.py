@@ -342,14 +342,12 @@ class _Released(NamedTuple):
                     "which is released with it, and no attack reads it. Remove it before the net is returned, or "
                     "return net.state_dict()."
                 )
-            buffers = other_buffers(trained)
-            for name, value in self.buffers.items():  # masks hold infinite numbers
-                if (
-                    name in buffers
-                    and not value.isfinite().all()
-                    and torch.equal(buffers[name], value.to(buffers[name]))
-                ):
-                    del buffers[name]
+            masks = {name: value for name, value in self.buffers.items() if not value.isfinite().all()}
+            buffers = {
+                name: value
+                for name, value in other_buffers(trained).items()
+                if name not in masks or not torch.equal(value, masks[name].to(value.device))
+            }
             state = {**trained.state_dict(), **buffers}
         if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError(refusal + f"returned {type(trained).__name__}. Return the net, or its state_dict.")

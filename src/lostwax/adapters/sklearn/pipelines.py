@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, singledispatch
 from itertools import pairwise
@@ -96,12 +96,9 @@ class Place:
 
     def at(self, indices: Any) -> Place:
         """Some of the columns."""
-        before, width = self.back, self.rows.shape[1]
-
+        chosen, before, width = columns_at(self.rows, indices), self.back, self.rows.shape[1]
         forward = self._then(lambda rows: columns_at(rows, indices))
-        return Place(
-            columns_at(self.rows, indices), lambda values: before(values.placed(indices, width)), self.reads, forward
-        )
+        return Place(chosen, lambda values: before(values.placed(indices, width)), self.reads, forward)
 
     def _then(self, step: Transform | None) -> Transform | None:
         before = self.forward
@@ -150,9 +147,9 @@ class PipelineReader:
                 place = self.through(step, place)
             return place
         if isinstance(transformer, ColumnTransformer):
-            return self._side_by_side(transformer, self._of_columns(transformer, place), place)
+            return self._side_by_side(transformer, list(self._of_columns(transformer, place)), place)
         if isinstance(transformer, FeatureUnion):
-            branches = ((step, place) for _, step in transformer.transformer_list if step != "drop")
+            branches = [(step, place) for _, step in transformer.transformer_list if step != "drop"]
             return self._side_by_side(transformer, branches, place)
         return self._leaf(transformer, place)
 
@@ -337,7 +334,7 @@ class PipelineReader:
                     step, own = read(self, step)
             yield step, own
 
-    def _side_by_side(self, transformer: Any, branches: Iterable[tuple[Any, Place]], place: Place) -> Place:
+    def _side_by_side(self, transformer: Any, branches: list[tuple[Any, Place]], place: Place) -> Place:
         """The place after several transformers of the same rows, whose outputs lie side by side."""
         outputs, again, ends = transformed(transformer, place.rows), True, list[Place]()
         for step, own in branches:

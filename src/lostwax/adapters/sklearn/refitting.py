@@ -463,12 +463,12 @@ def untold(transformer: Any, rows: Any, y: Tensor, weight: Tensor, parts: Sequen
     if len(lost) < 2:
         return None
     try:
-        signature(transformer.fit).bind(None, None)
-        labels = y.numpy()
-    except TypeError:  # it is fitted by fit(X) alone, outside of a pipeline
-        labels = None
-    estimator = Estimator(transformer, rows, labels, None, {}, {})
-    try:
+        try:
+            signature(transformer.fit).bind(None, None)
+            labels = y.numpy()
+        except TypeError:  # it is fitted by fit(X) alone, outside of a pipeline
+            labels = None
+        estimator = Estimator(transformer, rows, labels, None, {}, {})
         first = estimator.look(used.numpy(), 0).contents
         for row, other in pairwise(lost):
             again = estimator.look(np.where(used.numpy() == row, other, used.numpy()), 0).contents
