@@ -280,7 +280,7 @@ def _direct_attributes(net: nn.Module) -> Iterator[tuple[str, Any]]:
     internal = vars(nn.Module()).keys()
     for path, module in net.named_modules():
         try:
-            state: Any = module.__getstate__()  # type: ignore[no-untyped-call]
+            state: Any = module.__getstate__()
         except Exception:  # of any class: a module of TorchScript refuses
             state = None
         # what pickle stores: Lightning leaves out its trainer, which holds the records
