@@ -34,17 +34,16 @@ def check_data(model: Any, data: Any) -> Any:
             f"audit: the arguments are swapped: data is the model, {type(data).__name__}. The model comes first: "
             "lw.audit(model, (X, y))."
         )
-    stated = get_tags(model) if hasattr(model, "__sklearn_tags__") else None  # of others nothing is known
-    predicts = stated is not None and stated.estimator_type in ("classifier", "regressor")
     if isinstance(data, tuple | list) and len(data) == 2:
-        _check_pair(model, *data, predicts=predicts or isinstance(model, nn.Module))
+        _check_pair(model, *data)
         return data
     table = data[0] if isinstance(data, tuple | list) and len(data) == 1 else data
     are_texts = isinstance(table, list) and len(table) > 0 and all(isinstance(text, str) for text in table)
     if not _shape(table) and not are_texts:
         return data
     extra = _extra_columns(model, table, None)
-    if stated is not None and not predicts and not stated.target_tags.required and not extra:
+    is_stated = hasattr(model, "__sklearn_tags__")
+    if is_stated and not _predicts(model) and not get_tags(model).target_tags.required and not extra:
         return table, None
     missing = "audit: y is missing. Pass the table and its labels, lw.audit(model, (X, y))"
     if len(extra) == 1:
@@ -56,7 +55,7 @@ def check_data(model: Any, data: Any) -> Any:
     raise TypeError(f"{missing}; if the model was fitted without labels, (X, None).")
 
 
-def _check_pair(model: Any, X: Any, y: Any, *, predicts: bool) -> None:
+def _check_pair(model: Any, X: Any, y: Any) -> None:
     name = type(model).__name__
     parts = list(X.values()) if isinstance(X, dict) else list(X) if isinstance(X, tuple | list) else []
     if isinstance(model, nn.Module) and parts and all(len(_shape(part)) > 1 for part in parts):
@@ -65,7 +64,7 @@ def _check_pair(model: Any, X: Any, y: Any, *, predicts: bool) -> None:
             "lw.records.pack(X), lw.audit(net, lw.Records(x, y), ...); parts(x) gives them back in the training "
             "function."
         )
-    if y is None and predicts:
+    if y is None and (isinstance(model, nn.Module) or _predicts(model)):
         raise TypeError(f"audit: y is missing: it is None, but {name} was fitted on labels. Pass data=(X, y).")
     of_x, of_y = _shape(X), _shape(y)
     is_vector = len(of_x) == 1 and getattr(getattr(X, "dtype", None), "kind", "f") in "iufb"
@@ -81,6 +80,11 @@ def _check_pair(model: Any, X: Any, y: Any, *, predicts: bool) -> None:
         f"audit: X has {of_x[1]} features, but {name} was fitted on {model.n_features_in_}: not on {which}. If it "
         f"holds the labels, leave it out: lw.audit(model, ({cure}, y))."
     )
+
+
+def _predicts(model: Any) -> bool:
+    """Whether a model states that it predicts labels; of one that does not say what it is, this is not known."""
+    return hasattr(model, "__sklearn_tags__") and get_tags(model).estimator_type in ("classifier", "regressor")
 
 
 def _extra_columns(model: Any, X: Any, y: Any) -> list[Any]:
