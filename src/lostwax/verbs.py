@@ -145,7 +145,7 @@ def audit(
         raise ValueError(f"audit: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
     from lostwax import audits
     from lostwax.access import Weights
-    from lostwax.adapters.checkpoint import unwrapped
+    from lostwax.adapters.net_state import unwrapped
     from lostwax.audits.checks import as_attackers
     from lostwax.games import Knowledge
 
@@ -209,7 +209,7 @@ def simulate(
         engine: `lw.shadows.Local()`, the default, or `lw.shadows.Ray()`.
         allow_mixed: Add to stored models of another version of lostwax, torch or numpy; the store notes it.
     """
-    from lostwax.adapters.checkpoint import unwrapped
+    from lostwax.adapters.net_state import unwrapped
     from lostwax.audits import check_arguments
     from lostwax.shadows import Game, Local, Store
 

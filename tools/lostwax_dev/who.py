@@ -53,7 +53,7 @@ def lines() -> list[str]:
     X = X + 1e-3 * np.random.default_rng(0).standard_normal(X.shape)  # else many cells are equal
     rows = []
     for name, model in models().items():
-        target = y.astype(float) if is_regressor(model) or hasattr(model, "steps") and is_regressor(model[-1]) else y
+        target = y.astype(float) if is_regressor(model) or (hasattr(model, "steps") and is_regressor(model[-1])) else y
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = audit(model.fit(X, target), (X, target))

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from lostwax.adapters import dp_accounting, jax_privacy, opacus, tensorflow_privacy
-from lostwax.adapters.checkpoint import load_weights
+from lostwax.adapters.net_state import load_weights
 from lostwax.adapters.own_training import OwnTraining
 
 __all__ = ["OwnTraining", "dp_accounting", "jax_privacy", "load_weights", "opacus", "tensorflow_privacy"]

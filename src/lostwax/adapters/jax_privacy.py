@@ -7,17 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from lostwax.bounds import (
-    BallsInBins,
-    Correlated,
-    Cyclic,
-    FixedSize,
-    FullBatch,
-    Poisson,
-    Sampling,
-    Shuffled,
-    TruncatedPoisson,
-)
+from lostwax import bounds
 
 
 def mechanism(
@@ -53,8 +43,8 @@ def mechanism(
         )
     if matrix is not None:
         separation = int(getattr(strategy, "cycle_length", 1))
-        noise, inner = Correlated.of(matrix), Poisson(1.0) if sampling == FullBatch() else sampling
-        simple = inner in (Poisson(inner.share(steps)), Cyclic(inner.visits(steps)))
+        noise, inner = bounds.Correlated.of(matrix), bounds.Poisson(1.0) if sampling == bounds.FullBatch() else sampling
+        simple = inner in (bounds.Poisson(inner.share(steps)), bounds.Cyclic(inner.visits(steps)))
         if noise.bands is None or noise.bands > separation or not simple:
             raise ValueError(
                 f"jax_privacy.mechanism: the matrix has {noise.bands} diagonals, and only CyclicPoissonSampling with a "
@@ -63,12 +53,12 @@ def mechanism(
         return {
             "noise_multiplier": float(noise_multiplier),
             "steps": int(strategy.iterations),
-            "sampling": Correlated(noise.norm, separation, inner),
+            "sampling": bounds.Correlated(noise.norm, separation, inner),
         }
     return {"noise_multiplier": float(noise_multiplier), "steps": steps, "sampling": sampling}
 
 
-def _drawn(strategy: Any, records: int | None) -> tuple[int, Sampling]:
+def _drawn(strategy: Any, records: int | None) -> tuple[int, bounds.Sampling]:
     """Steps that a record can be in, and the sampling."""
     kind = type(strategy).__name__
     steps = int(getattr(strategy, "iterations", 0))
@@ -79,15 +69,15 @@ def _drawn(strategy: Any, records: int | None) -> tuple[int, Sampling]:
             # Groups that are drawn independently may hold all records, which makes cuts more likely.
             equal = strategy.partition_type.name == "EQUAL_SPLIT"
             group = _known(records, kind) // (cycle if equal else 1)
-            return visits, TruncatedPoisson(float(rate), group, int(largest))
+            return visits, bounds.TruncatedPoisson(float(rate), group, int(largest))
         if rate < 1:
-            return visits, Poisson(float(rate))
-        return (steps, FullBatch()) if cycle == 1 else (steps, Cyclic(visits))
+            return visits, bounds.Poisson(float(rate))
+        return (steps, bounds.FullBatch()) if cycle == 1 else (steps, bounds.Cyclic(visits))
     if kind == "BallsInBinsSampling":
         epochs = math.ceil(steps / strategy.cycle_length)
-        return epochs * int(strategy.cycle_length), BallsInBins(epochs, redrawn=False)
+        return epochs * int(strategy.cycle_length), bounds.BallsInBins(epochs, redrawn=False)
     if kind == "FixedBatchSampling" and not strategy.replace:
-        return steps, FixedSize(_known(records, kind), int(strategy.batch_size))
+        return steps, bounds.FixedSize(_known(records, kind), int(strategy.batch_size))
     limit, why = "", ""
     if (separation := getattr(strategy, "min_sep", None)) is not None:
         cycles = math.ceil(steps / separation)
@@ -103,7 +93,7 @@ def _known(records: int | None, kind: str) -> int:
     return records
 
 
-def _keras(config: Any) -> tuple[int, Sampling]:
+def _keras(config: Any) -> tuple[int, bounds.Sampling]:
     """Steps and sampling of a `DPKerasConfig`."""
     size, steps = config.effective_batch_size, int(config.train_steps)
     # Batches are accumulated across the end of an epoch, unless it holds a whole number of steps.
@@ -114,7 +104,7 @@ def _keras(config: Any) -> tuple[int, Sampling]:
             "is known. Use larger batches, or shuffle with a train_size that is a multiple of effective_batch_size."
         )
     if config.poisson_sampling_in_fit:
-        return steps, Poisson(size / config.train_size)
+        return steps, bounds.Poisson(size / config.train_size)
     per_epoch = max(1, config.train_size // size)
     epochs = math.ceil(steps / per_epoch)
-    return epochs * per_epoch, Shuffled(epochs)
+    return epochs * per_epoch, bounds.Shuffled(epochs)

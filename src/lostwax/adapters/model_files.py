@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from os import PathLike
@@ -21,10 +22,9 @@ from numpy.typing import NDArray
 from lostwax import files
 from lostwax.adapters import catboost, lightgbm, xgboost
 from lostwax.adapters.sklearn import inputs
-from lostwax.adapters.sklearn.pipelines import to_cells
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.trees import BoostedModel
-from lostwax.games import Columns, Fitted, Part, Records, ReleasedTable
+from lostwax.games import Fitted, Records, ReleasedTable
 
 SKOPS, ONNX = ".skops", ".onnx"
 JSON, XGBOOST, LIGHTGBM, CATBOOST = ".json", ".ubj", ".txt", ".cbm"
@@ -103,7 +103,7 @@ def released_computation(path: str | PathLike[str], data: Any, sample_weight: An
     """What the numbers in an ONNX file say about the table; its computation is not audited."""
     X, y = inputs.unpack(data)
     x = torch.from_numpy(inputs.features(X)).flatten(1)
-    labels, classes = inputs.any_labels(inputs.targets(y, len(x)))
+    labels, classes = inputs.numbered(inputs.targets(y, len(x)))
     weight = inputs.weights(sample_weight, len(x))
     arrays = {name: values.astype(np.float32) for name, values in named_arrays(path).items()}  # as ONNX holds them
     width = x.shape[1]
@@ -112,20 +112,22 @@ def released_computation(path: str | PathLike[str], data: Any, sample_weight: An
         for name, values in arrays.items()
         if values.ndim == 1 and len(values) > width and not len(values) % width
     }
-    facts = scan({**arrays, **rows}, x, labels, weight)
-    columns = Columns(inputs.column_names(X, []), ((),) * width)
-    fitted = Fitted(Path(path).name, Records(x, labels), weight, None, facts.sums, facts.extremes, facts.stored)
-    some = bool(facts.sums or facts.extremes or facts.stored)
-    return ReleasedTable(
-        name=Path(path).name,
-        table=fitted.table,
-        weight=weight,
-        columns=columns,
-        parts=(Part(fitted, to_cells(lambda values: values, columns)),) if some else (),
+    facts, name = scan({**arrays, **rows}, x, labels, weight), Path(path).name
+    fitted = Fitted(
+        name,
+        Records(x, labels),
+        weight,
+        None,
+        facts.sums,
+        facts.extremes,
+        facts.stored,
         classes=classes,
+        columns=inputs.column_names(X, []),
         notes=facts.notes,
         unread=("the computation in the file was not audited: it cannot be fitted again.",),
     )
+    release = ReleasedTable.of(fitted, by_equation=False)
+    return release if facts.sums or facts.extremes or facts.stored else replace(release, parts=())
 
 
 def named_arrays(path: str | PathLike[str]) -> dict[str, Array]:

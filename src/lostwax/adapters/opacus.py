@@ -30,12 +30,11 @@ def mechanism(privacy_engine: Any, data_loader: Any = None, *, poisson: bool = F
         raise ValueError("opacus.mechanism: the accountant has recorded no step. Pass the engine after training.")
     noises, rates, steps = zip(*history, strict=True)
     least, most = float(min(noises)), float(max(rates))
-    sampling = None
+    sampling: Sampling | None = None
     if data_loader is not None:
         passes = math.ceil(sum(rate * count for _, rate, count in history) - 1e-9)
-        sampling = _other_sampling(data_loader, most, passes) if most < 1 else None
-        if sampling is None:
-            most = max(most, _poisson_rate(data_loader, full_batches=most >= 1))
+        drawn = _drawn(data_loader, most, passes)
+        sampling, most = (None, max(most, drawn)) if isinstance(drawn, float) else (drawn, most)
     elif not poisson:
         raise ValueError(
             "opacus.mechanism: the accountant does not record how batches were drawn, and the ceiling holds only for "
@@ -54,36 +53,30 @@ def mechanism(privacy_engine: Any, data_loader: Any = None, *, poisson: bool = F
     return {"noise_multiplier": least, "sample_rate": most, "steps": int(sum(steps))}
 
 
-def _other_sampling(data_loader: Any, rate: float, passes: int) -> Sampling | None:
-    """How a loader draws its batches, over all passes through the data; None for Poisson sampling and unknown ones.
+def _drawn(data_loader: Any, rate: float, passes: int) -> Sampling | float:
+    """How a loader draws its batches, over all passes through the data; of Poisson sampling and full batches the rate.
 
     `rate` is what the accountant recorded for a step: with accumulated gradients, a step holds several batches.
     """
+    from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler, UniformWithReplacementSampler
     from torch.utils.data import RandomSampler, SequentialSampler
 
     sampler = getattr(data_loader, "batch_sampler", None)
-    if (stated := getattr(sampler, "sampling", None)) is not None:  # of lostwax
+    order = getattr(sampler, "sampler", None)
+    if isinstance(sampler, UniformWithReplacementSampler | DistributedUniformWithReplacementSampler):
+        return float(sampler.sample_rate)
+    if rate >= 1:
+        if isinstance(order, SequentialSampler) or getattr(order, "replacement", True) is False:
+            return 1.0  # every record once in every batch
+    elif (stated := getattr(sampler, "sampling", None)) is not None:  # of lostwax
         if abs(rate * len(data_loader) - 1) > 1e-6:
             raise ValueError("opacus.mechanism: several batches were accumulated in a step. Draw larger batches.")
         sampling: Sampling = stated(passes)
         return sampling
-    order = getattr(sampler, "sampler", None)
-    if isinstance(order, SequentialSampler):
+    elif isinstance(order, SequentialSampler):
         return Cyclic(passes)
-    return Shuffled(passes) if isinstance(order, RandomSampler) and not order.replacement else None
-
-
-def _poisson_rate(data_loader: Any, *, full_batches: bool) -> float:
-    """The sampling rate of a loader; anything but Poisson sampling and full batches is refused."""
-    from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler, UniformWithReplacementSampler
-    from torch.utils.data import SequentialSampler
-
-    sampler = getattr(data_loader, "batch_sampler", None)
-    if isinstance(sampler, UniformWithReplacementSampler | DistributedUniformWithReplacementSampler):
-        return float(sampler.sample_rate)
-    order = getattr(sampler, "sampler", None)
-    if full_batches and (isinstance(order, SequentialSampler) or getattr(order, "replacement", True) is False):
-        return 1.0  # every record once in every batch
+    elif isinstance(order, RandomSampler) and not order.replacement:
+        return Shuffled(passes)
     kind = type(data_loader if sampler is None else sampler).__name__
     raise ValueError(
         f"opacus.mechanism: the data loader draws batches by {kind}, not by Poisson sampling. Train with "

@@ -20,8 +20,15 @@ import torch
 from joblib import Parallel, delayed
 from torch import Tensor, nn
 
-from lostwax.adapters.checkpoint import unwrapped, without_prefix
-from lostwax.adapters.net_contents import SHORT, as_real, attribute_numbers, attribute_texts, other_buffers
+from lostwax.adapters.net_state import (
+    SHORT,
+    as_real,
+    attribute_numbers,
+    attribute_texts,
+    other_buffers,
+    unwrapped,
+    without_prefix,
+)
 from lostwax.exits import exits_refused
 from lostwax.fields import at_least, check_fields, shown
 from lostwax.games import Cohort, Records, Release, Step, TrainerFacts
@@ -324,7 +331,7 @@ class _Released(NamedTuple):
         refusal = f"OwnTraining: the function, for model {number}, "
         if trained is None:
             raise TypeError(refusal + "returned None. End it with `return net`.")
-        attributes: dict[str, Tensor] = {}
+        state, attributes = trained, dict[str, Tensor]()
         if isinstance(trained, nn.Module):
             trained = unwrapped(trained)
             attributes = attribute_numbers(trained)
@@ -335,7 +342,13 @@ class _Released(NamedTuple):
                     "which is released with it, and no attack reads it. Remove it before the net is returned, or "
                     "return net.state_dict()."
                 )
-        state = {**trained.state_dict(), **self._buffers_of(trained)} if isinstance(trained, nn.Module) else trained
+            masks = {name: value for name, value in self.buffers.items() if not value.isfinite().all()}
+            buffers = {
+                name: value
+                for name, value in other_buffers(trained).items()
+                if name not in masks or not torch.equal(value, masks[name].to(value.device))
+            }
+            state = {**trained.state_dict(), **buffers}
         if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError(refusal + f"returned {type(trained).__name__}. Return the net, or its state_dict.")
         state = state if state.keys() >= self.wanted.keys() else without_prefix(state)
@@ -365,15 +378,6 @@ class _Released(NamedTuple):
                 raise ValueError(refusal + f"left NaN or infinite values in {name}, which is released with the net.")
             weights[name] = value.detach().to(like, copy=True)
         return weights
-
-    def _buffers_of(self, trained: nn.Module) -> dict[str, Tensor]:
-        """Buffers that are not persistent, without masks that hold infinite numbers before training."""
-        masks = {name for name, value in self.buffers.items() if not value.isfinite().all()}
-        return {
-            name: value
-            for name, value in other_buffers(trained).items()
-            if name not in masks or not torch.equal(value, self.buffers[name].to(value.device))
-        }
 
 
 def is_released(value: Tensor) -> bool:

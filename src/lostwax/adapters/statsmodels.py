@@ -7,23 +7,20 @@ formula the whole data frame. Saved or shared as it is, it stores every row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import KindNotReadError
 from lostwax.adapters.sklearn.same_data import check_empty_columns, of_this_table
-from lostwax.games import Columns, Fitted, Loss, Noted, Part, Records, ReleasedTable, Stationary, Stored
+from lostwax.games import Fitted, Loss, Noted, Records, ReleasedTable, Stationary, Stored
 from lostwax.games.facts import loss_facts
-from lostwax.games.fitted import as_cells
 from lostwax.games.notes import stored_rows
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, ProbitLoss, SquaredError, Tweedie
-
-Numbers = NDArray[np.float64]
 
 # By name: statsmodels need not be installed unless a model comes from it.
 MODELS: Mapping[str, Loss] = {
@@ -61,38 +58,15 @@ def released(results: Any, data: Any, sample_weight: Any = None) -> ReleasedTabl
     try:
         fitted = read(results, data, sample_weight)
     except KindNotReadError as error:
-        fitted = _without_equation(results, data, sample_weight, error)
-    return ReleasedTable(
-        name=fitted.name,
-        table=fitted.table,
-        weight=fitted.weight,
-        columns=Columns(fitted.columns, ((),) * fitted.table.x.shape[1]),
-        parts=(Part(fitted, as_cells),),
-        classes=fitted.classes,
-        notes=fitted.notes,
-        unread=fitted.unread,
-    )
-
-
-def _without_equation(results: Any, data: Any, sample_weight: Any, error: KindNotReadError) -> Fitted:
-    """The rows that results hold; the error if they hold none."""
-    X, y = inputs.unpack(data)
-    design = _Design.of(results, X)
-    stored, notes = _stored(results, design)
-    if not stored:
-        raise error
-    labels, classes = inputs.any_labels(inputs.targets(y, len(design.x)))
-    return Fitted(
-        name=f"statsmodels {type(results.model).__name__}",
-        table=Records(design.x, labels),
-        weight=inputs.weights(sample_weight, len(design.x)),
-        model=None,
-        stored=stored,
-        classes=classes,
-        columns=design.names,
-        notes=(*design.notes, *notes),
-        unread=(f"the parameters were not attacked: {error.reason}.",),
-    )
+        X, y = inputs.unpack(data)
+        design = _Design.of(results, X)
+        labels, classes = inputs.numbered(inputs.targets(y, len(design.x)))
+        weight = inputs.weights(sample_weight, len(design.x))
+        unread = (f"the parameters were not attacked: {error.reason}.",)
+        fitted = replace(design.fitted(results, labels, weight, None, classes), unread=unread)
+        if not fitted.stored:
+            raise
+    return ReleasedTable.of(fitted, by_equation=False)
 
 
 def read(results: Any, data: Any, sample_weight: Any = None) -> Fitted:
@@ -103,21 +77,32 @@ def read(results: Any, data: Any, sample_weight: Any = None) -> Fitted:
     labels = inputs.targets(y, len(design.x))
     params = np.array(results.params, dtype=np.float64)
     inputs.check_finite(f"params of {type(results.model).__name__}", params)
-    model = _stationary(params, design, loss, stopped=not _converged(results))
-    target, classes = _targets(labels, loss, len(model.weight))
-    stored, notes = _stored(results, design)
-    fitted = Fitted(
-        name=f"statsmodels {type(results.model).__name__}",
-        table=Records(design.x, target),
-        weight=inputs.weights(_weights(results, sample_weight), len(design.x)),
-        model=model,
-        stored=stored,
-        classes=classes,
-        columns=design.names,
-        notes=(*design.notes, *notes),
+    theta = torch.from_numpy(params.reshape(len(params), -1)).mT  # (c, k)
+    if params.ndim == 2:  # MNLogit fixes the outputs of its first class at zero
+        theta = torch.cat([torch.zeros_like(theta[:1]), theta])
+    weight = theta[:, design.places]
+    bias = None if design.constant is None else design.ones * theta[:, design.constant]
+    none, d = weight.new_zeros(len(weight)), weight.shape[1]
+    solver = getattr(results, "mle_retvals", None)  # least squares has none
+    stopped = not (
+        solver.get("converged", True) if isinstance(solver, Mapping) else getattr(results, "converged", True)
     )
+    model = Stationary(weight, bias, loss, none, none, weight.new_zeros(d), weight.new_ones(d), stopped)
+    facts, classes = loss_facts(loss, len(weight)), tuple[object, ...]()
+    if facts is None or facts.classes is None:
+        target = inputs.regression_targets(labels, 1)
+    else:
+        names = np.unique(labels)
+        if len(names) != facts.classes:
+            raise ValueError(
+                f"audit: expected y with {facts.classes} classes, got {len(names)} values. Pass the labels of single "
+                "records, not shares or counts."
+            )
+        target, classes = inputs.class_numbers(labels, names), tuple(names.tolist())
+    of_rows = inputs.weights(_weights(results, sample_weight), len(design.x))
+    fitted = design.fitted(results, target, of_rows, model, classes)
     check_empty_columns(fitted)
-    return of_this_table(fitted, precision=inputs.precision(design.x))
+    return of_this_table(fitted)
 
 
 class _Design(NamedTuple):
@@ -163,6 +148,37 @@ class _Design(NamedTuple):
             "its design matrix, with or without the column of ones."
         )
 
+    def fitted(
+        self, results: Any, y: Tensor, weight: Tensor, model: Stationary | None, classes: tuple[object, ...]
+    ) -> Fitted:
+        """What is read of the results, with the rows that they hold."""
+        held, data, notes, stored = results.model, results.model.data, list[Noted](self.notes), tuple[Stored, ...]()
+        for source, rows, targets in (
+            ("results.model.exog", getattr(held, "exog", None), getattr(held, "endog", None)),
+            ("results.model.data.orig_exog", getattr(data, "orig_exog", None), getattr(data, "orig_endog", None)),
+        ):
+            if rows is not None and not stored:
+                x = torch.from_numpy(np.asarray(rows, dtype=np.float64)[:, self.places])
+                values = np.asarray(targets).squeeze()
+                numbers = values.ndim == 1 and values.dtype.kind in "iuf"  # one per row
+                stored = (Stored(source, x, torch.from_numpy(values.astype(np.float64)) if numbers else None),)
+                notes.append(stored_rows(source))
+        if getattr(data, "frame", None) is not None:
+            notes.append(
+                "results.model.data.frame holds all columns of the table that the formula was given, the unused ones "
+                "too. It stays after remove_data(), and in what save() writes."
+            )
+        return Fitted(
+            name=f"statsmodels {type(held).__name__}",
+            table=Records(self.x, y),
+            weight=weight,
+            model=model,
+            stored=stored,
+            classes=classes,
+            columns=self.names,
+            notes=tuple(notes),
+        )
+
 
 def _numbers(X: Any) -> Tensor:
     return torch.from_numpy(inputs.features(X))
@@ -187,20 +203,6 @@ def _loss(results: Any) -> Loss:
     raise KindNotReadError(f"{name} of statsmodels is not supported", f". Supported: {SUPPORTED}.")
 
 
-def _targets(y: NDArray[Any], loss: Loss, outputs: int) -> tuple[Tensor, tuple[object, ...]]:
-    """Targets, or class numbers and the names of the classes."""
-    facts = loss_facts(loss, outputs)
-    if facts is None or facts.classes is None:
-        return inputs.regression_targets(y, 1), ()
-    names = np.unique(y)
-    if len(names) != facts.classes:
-        raise ValueError(
-            f"audit: expected y with {facts.classes} classes, got {len(names)} values. Pass the labels of single "
-            "records, not shares or counts."
-        )
-    return inputs.class_numbers(y, names), tuple(names.tolist())
-
-
 def _weights(results: Any, sample_weight: Any) -> Any:
     """The weights of the rows, from the model unless they are given."""
     if sample_weight is not None:
@@ -211,46 +213,3 @@ def _weights(results: Any, sample_weight: Any) -> Any:
     if not weights and type(model).__name__ == "WLS":
         raise ValueError("audit: WLS without its data has no weights. Pass sample_weight=, as in WLS(..., weights=).")
     return np.prod(weights, axis=0) if weights else None
-
-
-def _stationary(params: Numbers, design: _Design, loss: Loss, *, stopped: bool) -> Stationary:
-    """The objective without any penalty. MNLogit fixes the outputs of its first class at zero."""
-    theta = torch.from_numpy(params.reshape(len(params), -1)).mT  # (c, k)
-    if params.ndim == 2:
-        theta = torch.cat([torch.zeros_like(theta[:1]), theta])
-    weight = theta[:, design.places]
-    bias = None if design.constant is None else design.ones * theta[:, design.constant]
-    none = weight.new_zeros(len(weight))
-    d = weight.shape[1]
-    return Stationary(weight, bias, loss, none, none, weight.new_zeros(d), weight.new_ones(d), stopped)
-
-
-def _converged(results: Any) -> bool:
-    """Whether the solver says so; least squares has none."""
-    stated = getattr(results, "mle_retvals", None)
-    if isinstance(stated, Mapping):
-        return bool(stated.get("converged", True))
-    return bool(getattr(results, "converged", True))
-
-
-def _stored(results: Any, design: _Design) -> tuple[tuple[Stored, ...], tuple[Noted, ...]]:
-    """The rows that the results hold, and notes about them."""
-    model, data = results.model, results.model.data
-    notes: list[Noted] = []
-    if getattr(data, "frame", None) is not None:
-        notes.append(
-            "results.model.data.frame holds all columns of the table that the formula was given, the unused ones too. "
-            "It stays after remove_data(), and in what save() writes."
-        )
-    for source, rows, targets in (
-        ("results.model.exog", getattr(model, "exog", None), getattr(model, "endog", None)),
-        ("results.model.data.orig_exog", getattr(data, "orig_exog", None), getattr(data, "orig_endog", None)),
-    ):
-        if rows is not None:
-            x = torch.from_numpy(np.asarray(rows, dtype=np.float64)[:, design.places])
-            notes.insert(0, stored_rows(source))
-            values = np.asarray(targets).squeeze()
-            numbers = values.ndim == 1 and values.dtype.kind in "iuf"  # one per row
-            y = torch.from_numpy(values.astype(np.float64)) if numbers else None
-            return (Stored(source, x, y),), tuple(notes)
-    return (), tuple(notes)

@@ -64,6 +64,7 @@ def labels_in_net(state: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
         if value.numel() > max(MAX_CLASSES, y.numel()):
             continue
         numbers = value.detach().double().cpu().flatten()
+        statistics = {"the sum of all targets": labels.sum(0), "the mean of all targets": labels.mean(0)}
         if is_classes:
             counts = torch.bincount(y.cpu().long(), minlength=min(numbers.numel(), MAX_CLASSES)).double()
             shares = counts / len(y)
@@ -72,8 +73,6 @@ def labels_in_net(state: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
                 "the share of each class": shares,
                 "the logarithm of the share of each class": shares.log(),
             }
-        else:
-            statistics = {"the sum of all targets": labels.sum(0), "the mean of all targets": labels.mean(0)}
         for what, statistic in {**statistics, "the labels of all training records": labels}.items():
             expected = statistic.flatten()
             if numbers.shape == expected.shape and torch.allclose(numbers, expected, ROUNDING, 0):
@@ -138,15 +137,8 @@ def read(net: nn.Module, data: Any, trainer: Any) -> Fitted:
     return of_this_table(Fitted(name, Records(x, target), torch.ones(len(x), dtype=torch.float64), model))
 
 
-class BallsInBinsSampler(Sampler[list[int]]):
-    """Each record is in one of `steps` batches, chosen uniformly and independently; drawn anew in every epoch.
-
-    `DataLoader(data, batch_sampler=BallsInBinsSampler(len(data), steps=100))` is as convenient as `shuffle=True`, every
-    record is seen once per epoch, and `lw.bound(..., sampling=lw.bounds.BallsInBins(epochs))` holds, with
-    steps = 100 epochs. Batch sizes vary around n / steps: divide the noisy sum by that, not by the actual size. A batch
-    may be empty; it is a step of noise alone, and `collate_fn` must accept it. Whoever knows the draws of `generator`
-    knows the batches: seed it secretly.
-    """
+class _Batches(Sampler[list[int]]):
+    """Batches of the numbers of records, `steps` per epoch."""
 
     def __init__(self, records: int, steps: int, *, generator: torch.Generator | None = None) -> None:
         self.records = checks.whole(
@@ -158,6 +150,17 @@ class BallsInBinsSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         """Batches per epoch."""
         return self.steps
+
+
+class BallsInBinsSampler(_Batches):
+    """Each record is in one of `steps` batches, chosen uniformly and independently; drawn anew in every epoch.
+
+    `DataLoader(data, batch_sampler=BallsInBinsSampler(len(data), steps=100))` is as convenient as `shuffle=True`, every
+    record is seen once per epoch, and `lw.bound(..., sampling=lw.bounds.BallsInBins(epochs))` holds, with
+    steps = 100 epochs. Batch sizes vary around n / steps: divide the noisy sum by that, not by the actual size. A batch
+    may be empty; it is a step of noise alone, and `collate_fn` must accept it. Whoever knows the draws of `generator`
+    knows the batches: seed it secretly.
+    """
 
     def sampling(self, epochs: int) -> Sampling:
         """For `lw.bound`, after this many epochs."""
@@ -171,7 +174,7 @@ class BallsInBinsSampler(Sampler[list[int]]):
             yield batch.tolist()
 
 
-class PoissonSampler(Sampler[list[int]]):
+class PoissonSampler(_Batches):
     """Each record is in each of `steps` batches with probability `rate`, independently.
 
     `lw.bound(..., sampling=lw.bounds.Poisson(rate))` holds. Batch sizes vary around rate n, and a batch may be empty,
@@ -181,16 +184,8 @@ class PoissonSampler(Sampler[list[int]]):
     def __init__(
         self, records: int, steps: int, *, rate: float | None = None, generator: torch.Generator | None = None
     ) -> None:
-        self.records = checks.whole(
-            "records", records, "It is the number of records: len(data).", highest=checks.MAX_COUNT
-        )
-        self.steps = checks.whole("steps", steps, "It is the number of batches per epoch.")
+        super().__init__(records, steps, generator=generator)
         self.rate = 1 / self.steps if rate is None else checks.sample_rate(rate, "rate")
-        self.generator = generator
-
-    def __len__(self) -> int:
-        """Batches per epoch."""
-        return self.steps
 
     def sampling(self, epochs: int) -> Sampling:
         """For `lw.bound`: the number of epochs does not enter."""

@@ -15,13 +15,12 @@ from torch import nn
 
 from lostwax.adapters import sklearn, statsmodels
 from lostwax.adapters import torch as torch_linear
-from lostwax.adapters.checkpoint import unwrapped
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
-from lostwax.adapters.net_contents import released_state
+from lostwax.adapters.net_state import released_state, unwrapped
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
+from lostwax.adapters.sklearn.inputs import check_data
 from lostwax.adapters.sklearn.queried import queried
-from lostwax.adapters.sklearn.untold import untold
-from lostwax.adapters.slips import check_data
+from lostwax.adapters.sklearn.refitting import untold
 from lostwax.attacks.whole_table import WholeTable
 from lostwax.audits.anyone import rung_of_anyone
 from lostwax.audits.audit import Audit

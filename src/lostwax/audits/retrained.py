@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lostwax.adapters.net_contents import as_real, released_state
+from lostwax.adapters.net_state import as_real, released_state
 from lostwax.audits.choice import available_bytes, in_bytes
 from lostwax.games import Cohort, Records, Release, Trainer
 from lostwax.games.facts import trainer_facts

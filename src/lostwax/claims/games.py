@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from lostwax.adapters.checkpoint import unwrapped, without_prefix
+from lostwax.adapters.net_state import unwrapped, without_prefix
 from lostwax.adapters.own_training import HELD_OUT, generators_kept, is_released, seed_all
 from lostwax.claims.pairs import CanaryPair
 from lostwax.claims.slopes import Slopes, trainable

@@ -287,10 +287,10 @@ class ReleasedTable:
     transformers: tuple[Transformed, ...] = ()  # that may keep more of the rows than was read
 
     @classmethod
-    def of(cls, fitted: Fitted) -> ReleasedTable:
-        """A model fitted on the table itself."""
+    def of(cls, fitted: Fitted, *, by_equation: bool = True) -> ReleasedTable:
+        """A model fitted on the table itself; `by_equation`: it may be solved as one (`equation`)."""
         columns = Columns(fitted.columns, ((),) * fitted.table.x.shape[1])
-        part = Part(fitted, as_cells, stated=fitted)
+        part = Part(fitted, as_cells, stated=fitted if by_equation else None)
         table, weight = fitted.table, fitted.weight
         return cls(fitted.name, table, weight, columns, (part,), fitted.classes, fitted.notes, fitted.unread)
 

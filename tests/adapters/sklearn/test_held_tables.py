@@ -23,14 +23,13 @@ from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OrdinalEnco
 from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
-from lostwax.adapters.objects import Walk, unmentioned
+from lostwax.adapters.objects import Walk, decompressed, unmentioned
 from lostwax.adapters.sklearn import released
 from lostwax.adapters.sklearn.held_statistics import held_statistics
 from lostwax.adapters.sklearn.held_tables import Attached, held_columns, held_labels, held_tables
-from lostwax.adapters.sklearn.packed import decompressed, hidden_rows
 from lostwax.adapters.sklearn.refitting import Estimator
 from lostwax.adapters.sklearn.scan import scan
-from lostwax.adapters.sklearn.training_rows import TrainingRows
+from lostwax.adapters.sklearn.training_rows import TrainingRows, hidden_rows
 from lostwax.games import Columns, Kept
 from lostwax.grades import Grade
 from lostwax.policies import Policy

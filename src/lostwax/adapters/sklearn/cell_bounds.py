@@ -11,12 +11,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lostwax.adapters.sklearn.inputs import is_frame
 from lostwax.attacks.trees.cuts import at_rank, middle_rank, rank
 from lostwax.games import Cells, Columns, Kept
 from lostwax.games.cells import Bools, Bounds, Floats
@@ -38,11 +39,7 @@ Forward = Callable[[Any], Tensor | None]  # rows of the table -> inputs of the m
 Known = tuple[Floats, NDArray[np.uint8], Floats, Floats, Bools]  # (g,) value, kept, low, high, maybe missing
 
 
-class WayBack(NamedTuple):
-    """The way back of bounds, and the inputs that it uses."""
-
-    within: Callable[[Bounds, Cells], Cells]
-    inputs: Ints
+WayBack = tuple[Callable[[Bounds, Cells], Cells], Ints]  # of bounds, and the inputs that it uses
 
 
 def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitted_on: Tensor) -> WayBack:
@@ -85,7 +82,7 @@ def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitte
         return Cells(values, kept, Bounds(low, high, maybe_missing, possible))
 
     inputs_used = [*(levels.places for levels in listed.values()), *(scale.inputs for scale in measured)]
-    return WayBack(within, np.concatenate([np.zeros(0, dtype=np.intp), *inputs_used]))
+    return within, np.concatenate([np.zeros(0, dtype=np.intp), *inputs_used])
 
 
 @dataclass(frozen=True)
@@ -253,7 +250,7 @@ class Source:
 
     def _taken(self, takes: Ints, numbers: Mapping[int, Floats] = MappingProxyType({})) -> Any:
         """Rows whose cells are those of the rows `takes` (width, g), column by column; and numbers in some columns."""
-        if hasattr(self.X, "iloc"):
+        if is_frame(self.X):
             rows = self.X.iloc[takes[0]].reset_index(drop=True)
             for column, take in enumerate(takes):
                 kind = np.float32 if _dtype(self.X, column) == np.float32 else np.float64
@@ -420,4 +417,4 @@ def _equal(left: Floats, right: Floats) -> Bools:
 
 
 def _dtype(X: Any, column: int) -> Any:
-    return X.dtypes.iloc[column] if hasattr(X, "iloc") else np.asarray(X).dtype
+    return X.dtypes.iloc[column] if is_frame(X) else np.asarray(X).dtype

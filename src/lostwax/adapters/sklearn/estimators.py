@@ -19,21 +19,11 @@ from sklearn.utils import Tags, TargetTags, get_tags
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
+from lostwax import losses
 from lostwax.adapters.sklearn.inputs import class_numbers, published, regression_targets
 from lostwax.fields import shown
 from lostwax.games import Loss, Noted, Stationary, Sums
 from lostwax.games.facts import loss_facts
-from lostwax.losses import (
-    BinaryCrossEntropy,
-    CrossEntropy,
-    Huber,
-    ModifiedHuber,
-    SquaredEpsilonInsensitive,
-    SquaredError,
-    SquaredHinge,
-    SquaredSignError,
-    Tweedie,
-)
 
 STORED = "it stores its training records, so no attack is needed: anyone with the model has them"
 VECTORS = "it stores its support vectors (support_vectors_), so no attack is needed: anyone with the model has them"
@@ -116,6 +106,7 @@ def not_supported(estimator: Any, setting: str) -> SettingNotReadError:
 Array = np.ndarray[Any, np.dtype[Any]]
 LOOSE = 1e-2  # a solver with this tolerance stops early
 BALANCING = signature(compute_class_weight).parameters  # newer versions balance by sample weight
+ONE_BY_ONE = (LinearSVC, linear_model.SGDClassifier)  # each class is fitted by itself
 BALANCED_BY_ROWS = (linear_model.RidgeClassifier, linear_model.RidgeClassifierCV, linear_model.SGDClassifier)
 
 
@@ -145,29 +136,24 @@ def has_reader(estimator: Any) -> bool:
 @read_estimator.register(linear_model.LinearRegression)
 @read_estimator.register(linear_model.Ridge)
 @read_estimator.register(linear_model.RidgeCV)
-def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    if getattr(estimator, "positive", False):
-        raise not_supported(estimator, "positive=True")
-    return _regressed(y, weight, _linear(estimator, SquaredError(), _chosen(estimator, "alpha")))
-
-
 @read_estimator.register(linear_model.RidgeClassifier)
 @read_estimator.register(linear_model.RidgeClassifierCV)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    if getattr(estimator, "positive", False):
-        raise not_supported(estimator, "positive=True")
-    return _classified(estimator, y, weight, _linear(estimator, SquaredSignError(), _chosen(estimator, "alpha")))
+    loss = losses.SquaredSignError() if is_classifier(estimator) else losses.SquaredError()
+    return _at_optimum(estimator, y, weight, _linear(estimator, loss, _chosen(estimator, "alpha")))
 
 
 @read_estimator.register(linear_model.BayesianRidge)
 @read_estimator.register(linear_model.ARDRegression)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    model = _linear(estimator, SquaredError(), 1 / estimator.alpha_)  # |out - y|^2 / 2 + sum_j lambda_j w_j^2 / 2 alpha
+    model = _linear(
+        estimator, losses.SquaredError(), 1 / estimator.alpha_
+    )  # |out - y|^2 / 2 + sum_j lambda_j w_j^2 / 2 alpha
     precision = torch.from_numpy(published(estimator, "lambda_")).expand(model.weight.shape[1])
-    dropped = precision >= getattr(estimator, "threshold_lambda", torch.inf)
+    dropped = precision >= vars(estimator).get("threshold_lambda", torch.inf)
     unit = precision.sqrt()  # w_j sqrt(lambda_j) is the weight of f_j / sqrt(lambda_j)
     model = replace(model, weight=model.weight * unit, scale=unit, dropped=dropped if dropped.any() else None)
-    reading = _regressed(y, weight, model)
+    reading = _at_optimum(estimator, y, weight, model)
     if not estimator.fit_intercept:
         return reading
     count, name = weight.sum()[None], type(estimator).__name__
@@ -179,42 +165,44 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(linear_model.HuberRegressor)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     scale = float(estimator.scale_)  # sum_i 2 Huber_i / scale_ + alpha |w|^2
-    reading = _regressed(y, weight, _linear(estimator, Huber(estimator.epsilon * scale), estimator.alpha * scale))
+    model = _linear(estimator, losses.Huber(estimator.epsilon * scale), estimator.alpha * scale)
     note = "scale_ is kept as released; of an outlier's target only a bound is revealed."
-    return replace(reading, notes=(*reading.notes, note))
+    return _at_optimum(estimator, y, weight, model, note)
 
 
-@read_estimator.register(LinearSVR)
-def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    if estimator.loss != "squared_epsilon_insensitive":
-        raise not_supported(estimator, f"loss={estimator.loss!r}")
-    loss = SquaredEpsilonInsensitive(float(estimator.epsilon))
-    return _regressed(y, weight, _linear(estimator, loss, 1 / estimator.C, penalised_bias=True))
-
-
-CLASSIFICATION: dict[str, Loss] = {
-    "log_loss": BinaryCrossEntropy(),
-    "squared_error": SquaredSignError(),
-    "modified_huber": ModifiedHuber(),
-    "squared_hinge": SquaredHinge(),
-}
-REGRESSION: dict[str, Callable[[float], Loss]] = {  # of epsilon
-    "squared_error": lambda epsilon: SquaredError(),
-    "huber": Huber,
-    "squared_epsilon_insensitive": SquaredEpsilonInsensitive,
+LOSSES: Mapping[bool, Mapping[str, Callable[[float], Loss]]] = {  # of epsilon, for classifiers and for regressors
+    True: {
+        "log_loss": lambda epsilon: losses.BinaryCrossEntropy(),
+        "squared_error": lambda epsilon: losses.SquaredSignError(),
+        "modified_huber": lambda epsilon: losses.ModifiedHuber(),
+        "squared_hinge": lambda epsilon: losses.SquaredHinge(),
+    },
+    False: {
+        "squared_error": lambda epsilon: losses.SquaredError(),
+        "huber": losses.Huber,
+        "squared_epsilon_insensitive": losses.SquaredEpsilonInsensitive,
+    },
 }
 
 
 @read_estimator.register(linear_model.SGDClassifier)
-def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    model = _stochastic_model(estimator, len(y), CLASSIFICATION)
-    return _stochastic(estimator, _classified(estimator, y, weight, model))
-
-
 @read_estimator.register(linear_model.SGDRegressor)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    losses = {name: loss(float(estimator.epsilon)) for name, loss in REGRESSION.items()}
-    return _stochastic(estimator, _regressed(y, weight, _stochastic_model(estimator, len(y), losses)))
+    """Stochastic gradient descent approaches the optimum of the mean loss + alpha |w|^2 / 2."""
+    known = LOSSES[is_classifier(estimator)]
+    if estimator.loss not in known:
+        raise not_supported(estimator, f"loss={estimator.loss!r}")
+    if estimator.penalty not in ("l2", None):
+        raise not_supported(estimator, f"penalty={estimator.penalty!r}")
+    if estimator.early_stopping:
+        raise not_supported(estimator, "early_stopping=True, which leaves rows out")
+    ridge = 0.0 if estimator.penalty is None else estimator.alpha * len(y)
+    model = _linear(estimator, known[estimator.loss](float(estimator.epsilon)), ridge)
+    note = (
+        f"{type(estimator).__name__} stops near the optimum of its objective, not at it: 'as converged' is what the "
+        "same objective gives at its optimum."
+    )
+    return _at_optimum(estimator, y, weight, replace(model, stopped_early=True, stochastic=True), note)
 
 
 @read_estimator.register(linear_model.ElasticNet)
@@ -223,11 +211,10 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(linear_model.LassoLars)
 @read_estimator.register(linear_model.LassoLarsCV)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    if estimator.positive:
-        raise not_supported(estimator, "positive=True")
     alpha, share = _chosen(estimator, "alpha"), _chosen(estimator, "l1_ratio", 1.0)
     strength = alpha * float(weight.sum())  # the loss is a mean over all rows, including the secret one
-    return _regressed(y, weight, _linear(estimator, SquaredError(), (1 - share) * strength, l1=share * strength))
+    model = _linear(estimator, losses.SquaredError(), (1 - share) * strength, l1=share * strength)
+    return _at_optimum(estimator, y, weight, model)
 
 
 @read_estimator.register(linear_model.MultiTaskElasticNet)
@@ -239,91 +226,95 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(linear_model.GammaRegressor)
 @read_estimator.register(linear_model.TweedieRegressor)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    fixed = {linear_model.PoissonRegressor: 1.0, linear_model.GammaRegressor: 2.0}
-    power = next((fixed[kind] for kind in fixed if isinstance(estimator, kind)), None)
-    power = float(estimator.power) if power is None else power
-    link = getattr(estimator, "link", "auto")
+    stated, gamma = vars(estimator), isinstance(estimator, linear_model.GammaRegressor)
+    power, link = stated.get("power", 2.0 if gamma else 1.0), stated.get("link", "auto")
     log = link == "log" or (link == "auto" and power > 0)
     ridge = estimator.alpha * float(weight.sum())  # the loss is a mean over all rows, including the secret one
-    return _regressed(y, weight, _linear(estimator, Tweedie(power, "log" if log else "identity"), ridge))
+    model = _linear(estimator, losses.Tweedie(float(power), "log" if log else "identity"), ridge)
+    return _at_optimum(estimator, y, weight, model)
 
 
 @read_estimator.register(linear_model.LogisticRegression)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    if not getattr(estimator, "refit", True):
+    stated = vars(estimator)
+    if not stated.get("refit", True):
         raise not_supported(estimator, "refit=False")
-    chosen = "_" if hasattr(estimator, "C_") else ""  # LogisticRegressionCV: the chosen C
-    l1_ratios = np.ravel(np.asarray(getattr(estimator, f"l1_ratio{chosen}", None), dtype=object))
-    penalty = getattr(estimator, "penalty", "l2")  # newer versions have only C and l1_ratio
+    chosen = "_" if "C_" in stated else ""  # LogisticRegressionCV: the chosen C
+    l1_ratios = np.ravel(np.asarray(stated.get(f"l1_ratio{chosen}"), dtype=object))
+    penalty = stated.get("penalty", "l2")  # newer versions have only C and l1_ratio
     fixed = {"l1": 1.0, "l2": 0.0}
     shares = np.array([fixed.get(penalty, ratio or 0.0) for ratio in l1_ratios], dtype=np.float64)
     several = len(estimator.classes_) > 2
-    one_vs_rest = _is_liblinear(estimator) or getattr(estimator, "multi_class", "auto") == "ovr"
-    loss = CrossEntropy() if several and not one_vs_rest else BinaryCrossEntropy()
-    C = np.ravel(np.asarray(getattr(estimator, f"C{chosen}"), dtype=np.float64))
+    liblinear = estimator.solver == "liblinear"
+    one_vs_rest = liblinear or stated.get("multi_class", "auto") == "ovr"
+    loss = losses.CrossEntropy() if several and not one_vs_rest else losses.BinaryCrossEntropy()
+    C = np.ravel(np.asarray(stated[f"C{chosen}"], dtype=np.float64))
     if not one_vs_rest and len(set(C.tolist())) > 1:
         raise not_supported(estimator, f"a C_ for each class ({C.tolist()})")
     # C_c sum of losses + |W_c|^2 / 2; one-vs-rest has a C per class, which older versions store as a list
     each = slice(None) if one_vs_rest and several else 0
     strength, share = 0.0 if penalty is None else 1 / C[each], shares[each]
-    model = _linear(
-        estimator, loss, (1 - share) * strength, l1=share * strength, penalised_bias=_is_liblinear(estimator)
-    )
-    return _classified(estimator, y, weight, model)
+    model = _linear(estimator, loss, (1 - share) * strength, l1=share * strength, penalised_bias=liblinear)
+    return _at_optimum(estimator, y, weight, model)
 
 
 @read_estimator.register(LinearSVC)
+@read_estimator.register(LinearSVR)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    if estimator.loss != "squared_hinge":
+    loss: Loss = (
+        losses.SquaredHinge()
+        if is_classifier(estimator)
+        else losses.SquaredEpsilonInsensitive(float(estimator.epsilon))
+    )
+    if estimator.loss not in ("squared_hinge", "squared_epsilon_insensitive"):
         raise not_supported(estimator, f"loss={estimator.loss!r}")
-    if estimator.multi_class != "ovr":
+    if getattr(estimator, "multi_class", "ovr") != "ovr":
         raise not_supported(estimator, f"multi_class={estimator.multi_class!r}")
-    ridge, l1 = (1.0, 0.0) if estimator.penalty == "l2" else (0.0, 1.0)
-    model = _linear(estimator, SquaredHinge(), ridge / estimator.C, l1=l1 / estimator.C, penalised_bias=True)
-    return _classified(estimator, y, weight, model)
+    ridge, l1 = (0.0, 1 / estimator.C) if getattr(estimator, "penalty", "l2") == "l1" else (1 / estimator.C, 0.0)
+    model = _linear(estimator, loss, ridge, l1=l1, penalised_bias=True)
+    return _at_optimum(estimator, y, weight, model)
 
 
 @read_estimator.register(OneVsRestClassifier)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    """Binary models, one for each class or one in all, side by side."""
     numbers = class_numbers(y, estimator.classes_)
-    parts: list[Stationary] = []
+    models: list[Stationary] = []
     for number, part in enumerate(estimator.estimators_):
-        if getattr(part, "class_weight", None) is not None:
+        if vars(part).get("class_weight") is not None:
             raise not_supported(estimator, "class_weight=... in its estimator")
-        own = (numbers == (1 if len(estimator.estimators_) == 1 else number)).long().numpy()
-        reading = read_estimator(part, own, weight)
-        facts = None if reading.model is None else loss_facts(reading.model.loss, 1)
-        if reading.model is None or facts is None or facts.classes is None:
+        is_class = numbers == (1 if len(estimator.estimators_) == 1 else number)
+        model = read_estimator(part, is_class.long().numpy(), weight).model
+        facts = None if model is None else loss_facts(model.loss, 1)
+        if model is None or facts is None or facts.classes is None:
             raise refusal(part)
-        parts.append(reading.model)
-    model = _stack(parts)
-    return Reading(numbers, weight, model, classes=tuple(estimator.classes_.tolist()), notes=_zero_weights(model))
+        models.append(model)
+    joined: dict[str, Any] = {}
+    for name in ("weight", "bias", "ridge", "bias_ridge", "l1", "bias_l1"):
+        values = [getattr(model, name) for model in models]
+        if any(value is not None for value in values):
+            joined[name] = torch.cat([torch.zeros(1).double() if value is None else value for value in values])
+    stopped_early = any(model.stopped_early for model in models)
+    return _at_optimum(estimator, y, weight, replace(models[0], **joined, stopped_early=stopped_early))
 
 
 @read_estimator.register(DummyRegressor)
-def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    if estimator.strategy != "mean":
-        raise not_supported(estimator, f"strategy={estimator.strategy!r}")
-    mean = torch.from_numpy(published(estimator, "constant_")).flatten()
-    model = _without_weights(estimator, mean, SquaredError())
-    return Reading(regression_targets(y, len(mean)), weight, model, notes=_zero_weights(model))
-
-
 @read_estimator.register(DummyClassifier)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    if isinstance(estimator.classes_, list):
-        raise not_supported(estimator, "several targets")
-    shares = torch.from_numpy(published(estimator, "class_prior_"))  # of each class, whatever the strategy
-    model = _without_weights(estimator, shares.log(), CrossEntropy())
-    numbers, classes = class_numbers(y, estimator.classes_), tuple(estimator.classes_.tolist())
-    return Reading(numbers, weight, model, classes=classes, notes=_zero_weights(model))
-
-
-def _without_weights(estimator: Any, bias: Tensor, loss: Loss) -> Stationary:
     """An intercept alone, at the optimum of its loss: no feature has a weight, or an equation."""
+    if is_classifier(estimator):
+        if isinstance(estimator.classes_, list):
+            raise not_supported(estimator, "several targets")
+        bias = torch.from_numpy(published(estimator, "class_prior_")).log()  # whatever the strategy
+    elif estimator.strategy != "mean":
+        raise not_supported(estimator, f"strategy={estimator.strategy!r}")
+    else:
+        bias = torch.from_numpy(published(estimator, "constant_")).flatten()
+    loss = losses.CrossEntropy() if is_classifier(estimator) else losses.SquaredError()
     c, d = len(bias), int(estimator.n_features_in_)
     none, free, unit = torch.zeros_like(bias), bias.new_zeros(d), bias.new_ones(d)
-    return Stationary(bias.new_zeros(c, d), bias, loss, none, none, free, unit, dropped=unit.bool())
+    model = Stationary(bias.new_zeros(c, d), bias, loss, none, none, free, unit, dropped=unit.bool())
+    return _at_optimum(estimator, y, weight, model)
 
 
 @read_estimator.register(GaussianNB)
@@ -331,60 +322,20 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     counts = torch.from_numpy(published(estimator, "class_count_"))
     means = torch.from_numpy(published(estimator, "theta_"))
     sums = Sums("GaussianNB's theta_", means * counts[:, None], counts, by_label=True, weighted=True)
-    return Reading(
-        class_numbers(y, estimator.classes_), weight, sums=(sums,), classes=tuple(estimator.classes_.tolist())
-    )
-
-
-def _stochastic_model(estimator: Any, rows: int, losses: Mapping[str, Loss]) -> Stationary:
-    """The objective that stochastic gradient descent approaches: the mean loss + alpha |w|^2 / 2."""
-    if estimator.loss not in losses:
-        raise not_supported(estimator, f"loss={estimator.loss!r}")
-    if estimator.penalty not in ("l2", None):
-        raise not_supported(estimator, f"penalty={estimator.penalty!r}")
-    if estimator.early_stopping:
-        raise not_supported(estimator, "early_stopping=True, which leaves rows out")
-    ridge = 0.0 if estimator.penalty is None else estimator.alpha * rows
-    return replace(_linear(estimator, losses[estimator.loss], ridge), stopped_early=True, stochastic=True)
-
-
-def _stochastic(estimator: Any, reading: Reading) -> Reading:
-    note = (
-        f"{type(estimator).__name__} stops near the optimum of its objective, not at it: 'as converged' is what the "
-        "same objective gives at its optimum."
-    )
-    return replace(reading, notes=(*reading.notes, note))
+    numbers, classes = class_numbers(y, estimator.classes_), tuple(estimator.classes_.tolist())
+    return Reading(numbers, weight, sums=(sums,), classes=classes)
 
 
 def _chosen(estimator: Any, name: str, default: float = 0.0) -> Any:
     """A setting, as chosen by cross-validation where that was done."""
-    return getattr(estimator, f"{name}_", getattr(estimator, name, default))
-
-
-def _regressed(y: Array, weight: Tensor, model: Stationary) -> Reading:
-    return Reading(regression_targets(y, len(model.weight)), weight, model, notes=_zero_weights(model))
-
-
-def _is_liblinear(estimator: Any) -> bool:
-    return isinstance(estimator, LinearSVC) or getattr(estimator, "solver", None) == "liblinear"
-
-
-def _classified(estimator: Any, y: Array, weight: Tensor, model: Stationary) -> Reading:
-    numbers = class_numbers(y, estimator.classes_)
-    notes = _zero_weights(model)
-    if estimator.class_weight is not None:
-        one_by_one = _is_liblinear(estimator) or isinstance(estimator, linear_model.SGDClassifier)
-        if one_by_one and len(estimator.classes_) > 2:  # it weights only the class, not the rest
-            raise not_supported(estimator, "class_weight=... with more than two classes")
-        by_weight = "sample_weight" in BALANCING and not isinstance(estimator, BALANCED_BY_ROWS)
-        counted = {"sample_weight": weight.numpy()} if by_weight else {}
-        shares = compute_class_weight(estimator.class_weight, classes=estimator.classes_, y=y, **counted)
-        weight = weight * torch.from_numpy(np.asarray(shares, dtype=np.float64))[numbers]
-        notes = (*notes, "the adversary is assumed to know the class weights.")
-    return Reading(numbers, weight, model, classes=tuple(estimator.classes_.tolist()), notes=notes)
+    return vars(estimator).get(f"{name}_", vars(estimator).get(name, default))
 
 
 def _linear(estimator: Any, loss: Loss, ridge: Any, *, l1: Any = 0.0, penalised_bias: bool = False) -> Stationary:
+    """The weights, as the optimum of sum_i loss_i + sum_c (ridge_c |W_c|^2 / 2 + l1_c |W_c|_1)."""
+    stated = vars(estimator)
+    if stated.get("positive", False):
+        raise not_supported(estimator, "positive=True")
     weight = torch.from_numpy(np.atleast_2d(published(estimator, "coef_")))  # (c, d)
     c, d = weight.shape
     bias = None
@@ -394,56 +345,42 @@ def _linear(estimator: Any, loss: Loss, ridge: Any, *, l1: Any = 0.0, penalised_
         torch.from_numpy(np.broadcast_to(np.asarray(part, dtype=np.float64), (c,)).copy()) for part in (ridge, l1)
     )
     # liblinear appends a column of `intercept_scaling`, whose weight b / intercept_scaling is penalised too
-    scaling = getattr(estimator, "intercept_scaling", 1.0)
+    scaling = stated.get("intercept_scaling", 1.0)
     bias_ridge = strength / scaling**2 if penalised_bias else torch.zeros_like(strength)
-    iterations, limit = getattr(estimator, "n_iter_", None), getattr(estimator, "max_iter", None)
+    iterations, limit = stated.get("n_iter_"), stated.get("max_iter")
     stopped = iterations is not None and limit is not None and bool(np.max(iterations) >= limit)
-    stopped = stopped or getattr(estimator, "tol", 0.0) >= LOOSE
+    stopped = stopped or stated.get("tol", 0.0) >= LOOSE
     model = Stationary(weight, bias, loss, strength, bias_ridge, weight.new_zeros(d), weight.new_ones(d), stopped)
-    return _with_l1(estimator, model, sparsity, sparsity / scaling if penalised_bias else None)
-
-
-def _with_l1(estimator: Any, model: Stationary, l1: Tensor, bias_l1: Tensor | None) -> Stationary:
-    """The model with this L1 penalty."""
-    if not l1.any():
+    if not sparsity.any():
         return model
-    if bias_l1 is not None and model.bias is not None and not model.bias.any():
-        model = replace(model, bias=None)  # a penalised intercept of zero has no equation
-    if model.bias is None and len(l1) > 1:
+    if penalised_bias and bias is not None and not bias.any():
+        bias = None  # a penalised intercept of zero has no equation
+    if bias is None and c > 1:
         raise not_supported(estimator, "an L1 penalty on several outputs without an intercept")
-    return replace(model, l1=l1, bias_l1=bias_l1)
+    return replace(model, bias=bias, l1=sparsity, bias_l1=sparsity / scaling if penalised_bias else None)
 
 
-def _zero_weights(model: Stationary) -> tuple[str, ...]:
-    """A note on features that the model does not use."""
-    unused = int((model.weight == 0).all(0).sum()) if model.sparse else 0
-    if not unused:
-        return ()
-    if unused == model.weight.shape[1]:
-        return ("all weights are zero: the model depends on the labels alone, and reveals no feature of any row.",)
-    return (
-        f"{unused} of {model.weight.shape[1]} features have weight zero. Of these the model reveals an interval at "
-        "most; the others are solved for.",
+def _at_optimum(estimator: Any, y: Array, weight: Tensor, model: Stationary, *notes: str) -> Reading:
+    """The equation of a linear model, with the labels and the weights of its objective, and what else to note."""
+    unused, features = int((model.weight == 0).all(0).sum()) if model.sparse else 0, model.weight.shape[1]
+    of_zeros = (
+        f"{unused} of {features} features have weight zero. Of these the model reveals an interval at most; the others "
+        "are solved for."
     )
-
-
-def _stack(parts: list[Stationary]) -> Stationary:
-    """Combine binary models of one class each."""
-    first = parts[0]
-
-    def joined(name: str) -> Tensor | None:
-        values = [getattr(part, name) for part in parts]
-        if all(value is None for value in values):
-            return None
-        return torch.cat([torch.zeros_like(first.ridge) if value is None else value for value in values])
-
-    return replace(
-        first,
-        weight=torch.cat([part.weight for part in parts]),
-        bias=joined("bias"),
-        ridge=torch.cat([part.ridge for part in parts]),
-        bias_ridge=torch.cat([part.bias_ridge for part in parts]),
-        stopped_early=any(part.stopped_early for part in parts),
-        l1=joined("l1"),
-        bias_l1=joined("bias_l1"),
-    )
+    if unused == features:
+        of_zeros = "all weights are zero: the model depends on the labels alone, and reveals no feature of any row."
+    remarks: tuple[str, ...] = (of_zeros,) if unused else ()
+    if not is_classifier(estimator):
+        return Reading(regression_targets(y, len(model.weight)), weight, model, notes=(*remarks, *notes))
+    numbers = class_numbers(y, estimator.classes_)
+    stated = vars(estimator)
+    if stated.get("class_weight") is not None:
+        by_class = isinstance(estimator, ONE_BY_ONE) or stated.get("solver") == "liblinear"
+        if by_class and len(estimator.classes_) > 2:  # it weights only the class, not the rest
+            raise not_supported(estimator, "class_weight=... with more than two classes")
+        by_weight = "sample_weight" in BALANCING and not isinstance(estimator, BALANCED_BY_ROWS)
+        counted = {"sample_weight": weight.numpy()} if by_weight else {}
+        shares = compute_class_weight(estimator.class_weight, classes=estimator.classes_, y=y, **counted)
+        weight = weight * torch.from_numpy(np.asarray(shares, dtype=np.float64))[numbers]
+        remarks = (*remarks, "the adversary is assumed to know the class weights.")
+    return Reading(numbers, weight, model, classes=tuple(estimator.classes_.tolist()), notes=(*remarks, *notes))

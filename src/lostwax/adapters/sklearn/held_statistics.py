@@ -16,9 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.adapters.objects import Array, Walk, bytes_of, is_numbers, is_text, numbers_of
+from lostwax.adapters.objects import (
+    MAX_DEPTH,
+    NUMBER,
+    Array,
+    Walk,
+    as_text,
+    bytes_of,
+    decompressed,
+    is_numbers,
+    is_text,
+    numbers_of,
+    unpacked,
+)
 from lostwax.adapters.sklearn.held_tables import Attached, of_columns
-from lostwax.adapters.sklearn.packed import MAX_DEPTH, NUMBER, as_text, decompressed, unpacked
 from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows
 from lostwax.games import Columns, Extremes, Fitted, Part, Present, Records, Sums
 

@@ -19,8 +19,18 @@ import torch
 from scipy.special import gammaln
 from torch import Tensor
 
-from lostwax.adapters.objects import SET_BY_SKLEARN, Array, Walk, as_numpy, attributes, unmentioned
-from lostwax.adapters.sklearn.packed import MAX_PARSED, numbers_in, parsed, unpacked
+from lostwax.adapters.objects import (
+    MAX_PARSED,
+    SET_BY_SKLEARN,
+    Array,
+    Walk,
+    as_numpy,
+    attributes,
+    numbers_in,
+    parsed,
+    unmentioned,
+    unpacked,
+)
 from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows, on_other_scales
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.games import Cells, Columns, Fitted, Kept, Part, Records, Stored
@@ -197,46 +207,40 @@ def held_labels(model: Any, y: Tensor) -> str | None:
     """The first place, by path, in which a release holds the labels of all rows in their order."""
     if y.ndim > 1:
         return None
-    labels = _Labelling.of(y.numpy())
+    labels = y.numpy()
     for path, value in Walk(model):
         value = as_numpy(value)
         if isinstance(value, list | tuple) and len(value) == len(y) and _plain(value):
             value = np.asarray(value)
         if isinstance(value, np.ndarray) and value.shape == y.shape:
             is_plain = value.dtype.kind in "fiubUS" or (value.dtype.kind == "O" and _plain(value))
-            if is_plain and labels.held_in(value):
+            if is_plain and _are_labels(value, labels):
                 return path
     return None
 
 
-class _Labelling(NamedTuple):
-    """Which rows have the same label, and which have larger ones."""
+def _are_labels(values: Array, labels: Array) -> bool:
+    """Whether values (n,) are the labels under other names, on another scale, or as they are.
 
-    values: Array  # (n,)
-    groups: Array  # (n,) each label as the number of the first row that has it
-    order: Array  # (n,) each label as its place among all labels
-    counts: Array  # rows of each label
+    Names agree by accident if all labels differ, and an order does if rows are sorted by their labels.
+    """
+    (ours, order, counts), (theirs, other, _) = _groups(labels), _groups(values)
+    ordered = (gammaln(len(values) + 1) - gammaln(counts + 1).sum()) / np.log(2)
+    if not np.array_equal(ours, theirs) or ordered < SURE:
+        return False
+    # n! / (prod c! prod m!) ways to divide rows into groups of these sizes, m of which are as large
+    alike = np.unique(counts, return_counts=True)[1]
+    if ordered - gammaln(alike + 1).sum() / np.log(2) >= SURE:
+        return True
+    if (np.diff(order) >= 0).all() or (np.diff(order) <= 0).all():
+        return values.dtype.kind in "fiub" and on_other_scales(labels[:, None], values[:, None])
+    return np.array_equal(order, other) or np.array_equal(order, order.max() - other)
 
-    @classmethod
-    def of(cls, values: Array) -> _Labelling:
-        _, first, place, counts = np.unique(values, return_index=True, return_inverse=True, return_counts=True)
-        return cls(values, np.asarray(first[place]), place, counts)
 
-    def held_in(self, values: Array) -> bool:
-        """Whether other values are these labels under other names, on another scale, or as they are.
-
-        Names agree by accident if all labels differ, and an order does if rows are sorted by their labels.
-        """
-        other, ordered = _Labelling.of(values), (gammaln(len(values) + 1) - gammaln(self.counts + 1).sum()) / np.log(2)
-        if not np.array_equal(self.groups, other.groups) or ordered < SURE:
-            return False
-        # n! / (prod c! prod m!) ways to divide rows into groups of these sizes, m of which are as large
-        alike = np.unique(self.counts, return_counts=True)[1]
-        if ordered - gammaln(alike + 1).sum() / np.log(2) >= SURE:
-            return True
-        if (np.diff(self.order) >= 0).all() or (np.diff(self.order) <= 0).all():
-            return values.dtype.kind in "fiub" and on_other_scales(self.values[:, None], values[:, None])
-        return np.array_equal(self.order, other.order) or np.array_equal(self.order, self.order.max() - other.order)
+def _groups(values: Array) -> tuple[Array, Array, Array]:
+    """(n,) the first row that has the same value, and the place of the value among all; how many rows have each."""
+    _, first, place, counts = np.unique(values, return_index=True, return_inverse=True, return_counts=True)
+    return first[place], place, counts
 
 
 def _plain(values: Iterable[Any]) -> bool:

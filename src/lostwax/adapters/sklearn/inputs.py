@@ -1,20 +1,181 @@
-"""Validate the user's arrays. Every error names the argument, what was expected and what was found."""
+"""The user's model and arrays, checked: every error names the argument, what was expected and what was found.
+
+Slips come first, arguments that are nearly right: swapped, without labels, with the labels among the columns, with test
+rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils import _safe_indexing
-from torch import Tensor
+from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing, get_tags
+from torch import Tensor, nn
 
+from lostwax.adapters.objects import attributes
 from lostwax.games import Records
 from lostwax.records.tables import numbers, plain_array, position
 
+Numbers = NDArray[np.float64]
 LIGHTEST = 1e-100  # smallest largest value of a column, and sample weight: squares of smaller ones underflow
+
+
+def check_data(model: Any, data: Any) -> Any:
+    """The data, or raise an error that names the slip; what is wrong in other ways is left to the readers.
+
+    A table alone is (X, None) for a model that takes no labels: clusters, transformers, outlier detection.
+    """
+    if isinstance(data, nn.Module) or any(callable(getattr(type(data), name, None)) for name in ("fit", "predict")):
+        raise TypeError(
+            f"audit: the arguments are swapped: data is the model, {type(data).__name__}. The model comes first: "
+            "lw.audit(model, (X, y))."
+        )
+    if isinstance(data, tuple | list) and len(data) == 2:
+        _check_pair(model, *data)
+        return data
+    table = data[0] if isinstance(data, tuple | list) and len(data) == 1 else data
+    are_texts = isinstance(table, list) and len(table) > 0 and all(isinstance(text, str) for text in table)
+    if not _shape(table) and not are_texts:
+        return data
+    extra = _extra_columns(model, table, None)
+    is_stated = hasattr(model, "__sklearn_tags__")
+    if is_stated and not _predicts(model) and not get_tags(model).target_tags.required and not extra:
+        return table, None
+    missing = "audit: y is missing. Pass the table and its labels, lw.audit(model, (X, y))"
+    if len(extra) == 1:
+        name = repr(extra[0])
+        raise TypeError(
+            f"{missing}. The table has one column that the model was not fitted on, {name}. If it holds the labels: "
+            f"lw.audit(model, (table.drop(columns={name}), table[{name}]))."
+        )
+    raise TypeError(f"{missing}; if the model was fitted without labels, (X, None).")
+
+
+def _check_pair(model: Any, X: Any, y: Any) -> None:
+    name = type(model).__name__
+    parts = list(X.values()) if isinstance(X, dict) else list(X) if isinstance(X, tuple | list) else []
+    if isinstance(model, nn.Module) and parts and all(len(_shape(part)) > 1 for part in parts):
+        raise TypeError(
+            f"audit: X is a {type(X).__name__} of several inputs. Pack them into one tensor: x, parts = "
+            "lw.records.pack(X), lw.audit(net, lw.Records(x, y), ...); parts(x) gives them back in the training "
+            "function."
+        )
+    if y is None and (isinstance(model, nn.Module) or _predicts(model)):
+        raise TypeError(f"audit: y is missing: it is None, but {name} was fitted on labels. Pass data=(X, y).")
+    of_x, of_y = _shape(X), _shape(y)
+    is_vector = len(of_x) == 1 and getattr(getattr(X, "dtype", None), "kind", "f") in "iufb"
+    if is_vector and len(of_y) > 1 and of_y[1] > 1:
+        raise ValueError(f"audit: X and y are swapped: X has shape {of_x}, and y {of_y}. Pass data=(X, y).")
+    extra = _extra_columns(model, X, y)
+    if len(extra) != 1:
+        return
+    named = hasattr(X, "columns")
+    which = f"the column {extra[0]!r}" if named else f"column {extra[0]}, which equals y"
+    cure = f"X.drop(columns={extra[0]!r})" if named else f"np.delete(X, {extra[0]}, axis=1)"
+    raise ValueError(
+        f"audit: X has {of_x[1]} features, but {name} was fitted on {model.n_features_in_}: not on {which}. If it "
+        f"holds the labels, leave it out: lw.audit(model, ({cure}, y))."
+    )
+
+
+def _predicts(model: Any) -> bool:
+    """Whether a model states that it predicts labels; of one that does not say what it is, this is not known."""
+    return hasattr(model, "__sklearn_tags__") and get_tags(model).estimator_type in ("classifier", "regressor")
+
+
+def _extra_columns(model: Any, X: Any, y: Any) -> list[Any]:
+    """Columns of X that the model was not fitted on: by their names, or where one of an array equals y."""
+    try:
+        wanted = getattr(model, "n_features_in_", None)
+    except Exception:  # of a third-party model that is not fitted: the readers say so
+        return []
+    if len(_shape(X)) != 2 or not isinstance(wanted, int | np.integer) or X.shape[1] <= wanted:
+        return []
+    if hasattr(X, "columns"):
+        known = set(map(str, getattr(model, "feature_names_in_", ())))
+        return [name for name in X.columns if str(name) not in known] if known else []
+    if _shape(y) != (X.shape[0],) or is_sparse(X):
+        return []
+    try:
+        values, labels = np.asarray(X), np.asarray(y)
+        return [column for column in range(values.shape[1]) if bool((values[:, column] == labels).all())]
+    except (TypeError, ValueError, RuntimeError):  # tensors that are elsewhere, cells that cannot be compared
+        return []
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """The shape of an array; () of everything else."""
+    try:
+        shape = getattr(value, "shape", None)
+    except RuntimeError:  # of a nested tensor
+        return ()
+    return tuple(shape) if isinstance(shape, tuple) else ()
+
+
+def check_rows(steps: Sequence[Any], rows: int) -> str | None:
+    """Raise if the last step states that it was fitted on fewer rows; a sentence if only an earlier step does.
+
+    An earlier step may have been fitted on other data, which is public; a model that is audited was not.
+    """
+    if any(hasattr(step, "fit_resample") for step in steps):  # of imbalanced-learn: it changes the number of rows
+        return None
+    if (sentence := fewer_rows(steps[-1], rows)) is not None:
+        raise ValueError(
+            f"audit: {sentence}. Were test rows passed too? Pass only the rows that the model was fitted on."
+        )
+    return next(filter(None, (fewer_rows(step, rows) for step in reversed(steps))), None)
+
+
+def fewer_rows(step: Any, rows: int) -> str | None:
+    """A sentence if the step states that it was fitted on fewer rows than this."""
+    seen = rows_seen(step) or rows
+    return f"{type(step).__name__} was fitted on {seen:,} rows, and X has {rows:,}" if seen < rows else None
+
+
+def rows_seen(step: Any) -> int | None:
+    """How many rows a fitted scikit-learn model states that it has seen; None if it does not say, or by weights."""
+    if not type(step).__module__.startswith("sklearn."):
+        return None
+    fitted = attributes(step)
+    stated = fitted.get("n_samples_fit_", fitted.get("shape_fit_", (None,))[0])  # nearest neighbours, support vectors
+    if stated is None and "t_" in fitted and not fitted.get("early_stopping", False):
+        epochs = fitted.get("n_iter_", 0)  # nets count rows, linear models by SGD one more
+        first = 0 if "coefs_" in fitted else 1
+        stated = (fitted["t_"] - first) / epochs if np.ndim(epochs) == 0 and epochs > 0 else None
+    if stated is None:
+        stated = fitted.get("n_samples_seen_", fitted.get("n_samples_"))  # scalers, PCA
+    if stated is None or np.ndim(stated) or not float(stated).is_integer() or stated < 1:
+        return None
+    return int(stated)
+
+
+def is_frame(X: Any) -> bool:
+    """A data frame or a series of pandas."""
+    return hasattr(X, "iloc")
+
+
+def is_sparse(X: Any) -> bool:
+    """A sparse matrix or array of scipy."""
+    return hasattr(X, "toarray")
+
+
+def dense(X: Any) -> Any:
+    """A sparse matrix as an array; everything else unchanged."""
+    return X.toarray() if is_sparse(X) else X
+
+
+def kind_of(X: Any) -> str:
+    """The kind of the numbers in an array; O for frames, lists and everything else."""
+    return str(getattr(getattr(X, "dtype", None), "kind", "O"))
+
+
+def columns_at(X: Any, places: Any) -> Any:
+    """Some columns of a frame, an array or a sparse matrix; a single one as a series or a vector."""
+    return X.iloc[:, places] if is_frame(X) else X[:, places]
 
 
 def unpack(data: Any) -> tuple[Any, Any]:
@@ -34,7 +195,7 @@ def some_rows(data: Any, rows: Tensor) -> Any:
     return data if data is None else data[rows] if isinstance(data, Tensor) else _safe_indexing(data, rows.numpy())
 
 
-def features(X: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+def features(X: Any) -> Numbers:
     """X as float64, (n, ...)."""
     values = numbers("audit", "X", X)
     if values.ndim < 2:
@@ -53,7 +214,7 @@ def features(X: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     return values
 
 
-def published(estimator: Any, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def published(estimator: Any, name: str) -> Numbers:
     """A fitted attribute in float64; raises if it holds NaN or infinity."""
     values = np.asarray(getattr(estimator, name), dtype=np.float64)
     check_finite(f"{name} of {type(estimator).__name__}", values)
@@ -66,22 +227,18 @@ def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
     `steps` are the model and the steps of a pipeline; the first with names counts.
     """
     remembered = next((list(step.feature_names_in_) for step in steps if hasattr(step, "feature_names_in_")), [])
-    names = list(X.columns) if hasattr(X, "columns") else remembered
+    names, kind = list(X.columns) if hasattr(X, "columns") else remembered, type(steps[0]).__name__ if steps else ""
     if remembered and len(names) != len(remembered):
-        more = len(names) > len(remembered)
         some = sorted({str(name) for name in names} ^ set(map(str, remembered)))
         raise ValueError(
-            f"audit: X has {len(names)} columns, but {type(steps[0]).__name__} was fitted on {len(remembered)}: "
-            f"{'it does not know' if more else 'X does not have'} {some[0] if some else 'all of them'!r}. Pass "
-            "X[model.feature_names_in_]."
+            f"audit: X has {len(names)} columns, but {kind} was fitted on {len(remembered)}: "
+            f"{'it does not know' if len(names) > len(remembered) else 'X does not have'} "
+            f"{some[0] if some else 'all of them'!r}. Pass X[model.feature_names_in_]."
         )
-    if remembered and all(isinstance(name, str) for name in names):
-        pairs = zip(names, remembered, strict=True)
-        remembered = [ours if ours.replace(" ", "_") == theirs else theirs for ours, theirs in pairs]  # by LightGBM
-        place = next((i for i, name in enumerate(names) if name != remembered[i]), None)
-        if place is not None:
-            fitted_on = f"where {type(steps[0]).__name__} was fitted on {str(remembered[place])!r}"
-            difference = f"column {place} is {names[place]!r} {fitted_on}"
+    are_texts = all(isinstance(name, str) for name in names)
+    for place, (name, theirs) in enumerate(zip(names, remembered, strict=True) if remembered and are_texts else ()):
+        if theirs not in (name, name.replace(" ", "_")):  # as LightGBM writes it
+            difference = f"column {place} is {name!r} where {kind} was fitted on {str(theirs)!r}"
             if sorted(names) == sorted(remembered):
                 order = f"in a different order than the model's: {difference}"
                 raise ValueError(f"audit: the columns of X are {order}. Pass X[model.feature_names_in_].")
@@ -89,18 +246,10 @@ def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
                 f"audit: the columns of X are not those of the model: {difference}. Pass the data the model was fitted "
                 "on, with the columns model.feature_names_in_."
             )
-    return tuple(str(name) for name in names)
+    return tuple(map(str, names))
 
 
-def precision(X: Any) -> float:
-    """The machine epsilon of X's dtype: larger for float32 than for float64."""
-    if isinstance(X, Tensor):
-        return torch.finfo(X.dtype if X.is_floating_point() else torch.float64).eps
-    kind = np.asarray(X).dtype
-    return float(np.finfo(kind if kind.kind == "f" else np.float64).eps)
-
-
-def targets(y: Any, rows: int) -> np.ndarray[Any, np.dtype[Any]]:
+def targets(y: Any, rows: int) -> NDArray[Any]:
     """y as an array with one row per record: numbers or class names."""
     values = plain_array("audit", "y", y)
     if values.ndim == 2 and values.shape[1] == 1:
@@ -141,7 +290,7 @@ def weights(sample_weight: Any, rows: int) -> Tensor:
     return torch.from_numpy(values)
 
 
-def class_numbers(y: np.ndarray[Any, np.dtype[Any]], classes: np.ndarray[Any, np.dtype[Any]]) -> Tensor:
+def class_numbers(y: NDArray[Any], classes: NDArray[Any]) -> Tensor:
     """Each label's index in the model's `classes_`."""
     if y.ndim != 1 or classes.ndim != 1:
         raise ValueError(f"audit: expected y with one class label per record, got shape {y.shape}.")
@@ -160,32 +309,27 @@ def class_numbers(y: np.ndarray[Any, np.dtype[Any]], classes: np.ndarray[Any, np
     return torch.from_numpy(np.searchsorted(classes, y)).long()
 
 
-def any_labels(y: np.ndarray[Any, np.dtype[Any]]) -> tuple[Tensor, tuple[object, ...]]:
-    """Labels of a model that was not read: real numbers unchanged, everything else as classes with their names."""
-    if y.dtype.kind == "f" or (y.ndim > 1 and y.dtype.kind in "iub"):
+def numbered(y: NDArray[Any], *, classes: bool = False) -> tuple[Tensor, tuple[object, ...]]:
+    """Labels of a classifier as class numbers with their names, as scikit-learn numbers them.
+
+    Several columns of classes are numbered each by itself, and have no names. Where it is not known that labels are
+    `classes`, real numbers stay what they are.
+    """
+    if classes and y.ndim > 1:
+        each = [np.unique(column, return_inverse=True)[1] for column in y.T]
+        return torch.from_numpy(np.stack(each, 1).astype(np.float64)), ()
+    if not classes and (y.dtype.kind == "f" or (y.ndim > 1 and y.dtype.kind in "iub")):
         return torch.from_numpy(numbers("audit", "y", y)), ()
     if y.ndim > 1:
         raise ValueError(f"audit: expected y with one class label per record, got shape {y.shape}.")
-    names = sorted(set(y.tolist()), key=str) if y.dtype.kind == "O" else np.unique(y).tolist()
-    index = {name: number for number, name in enumerate(names)}
-    return torch.tensor([index[name] for name in y.tolist()]), tuple(names)
+    if classes or y.dtype.kind != "O":
+        names, index = np.unique(y, return_inverse=True)
+        return torch.from_numpy(index), tuple(names.tolist())
+    number = {name: place for place, name in enumerate(sorted(set(y.tolist()), key=str))}
+    return torch.tensor([number[name] for name in y.tolist()]), tuple(number)
 
 
-def numbered(y: np.ndarray[Any, np.dtype[Any]], *, classes: bool) -> tuple[Tensor, tuple[object, ...]]:
-    """Labels of a classifier as class numbers with their names, as scikit-learn numbers them; others by `any_labels`.
-
-    Several columns of classes are numbered each by itself, and have no names.
-    """
-    if not classes:
-        return any_labels(y)
-    if y.ndim > 1:
-        each = [np.unique(column, return_inverse=True)[1] for column in y.T]
-        return torch.from_numpy(np.stack(each, 1).astype(np.float64)), ()
-    names, numbers = np.unique(y, return_inverse=True)
-    return torch.from_numpy(numbers), tuple(names.tolist())
-
-
-def regression_targets(y: np.ndarray[Any, np.dtype[Any]], outputs: int) -> Tensor:
+def regression_targets(y: NDArray[Any], outputs: int) -> Tensor:
     """Targets as float64, one column per output if there are several."""
     values = torch.from_numpy(numbers("audit", "y", y))
     if values.numel() != len(values) * outputs:
@@ -193,7 +337,7 @@ def regression_targets(y: np.ndarray[Any, np.dtype[Any]], outputs: int) -> Tenso
     return values
 
 
-def _finite(values: np.ndarray[Any, np.dtype[Any]], name: str) -> None:
+def _finite(values: NDArray[Any], name: str) -> None:
     bad = ~np.isfinite(values)
     if bad.any():
         row, column = np.argwhere(bad)[0]

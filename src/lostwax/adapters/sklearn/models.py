@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -10,20 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn import ensemble, model_selection, multioutput
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.ensemble import (
-    BaggingClassifier,
-    BaggingRegressor,
-    RandomTreesEmbedding,
-    StackingClassifier,
-    StackingRegressor,
-    VotingClassifier,
-    VotingRegressor,
-)
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV, check_cv
-from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.pipeline import Pipeline
 from sklearn.tree import BaseDecisionTree
 from torch import Tensor
@@ -47,6 +37,7 @@ from lostwax.games.folding import SparseFitted, SparseRecords
 from lostwax.games.notes import total_of_all_rows
 
 Labels = NDArray[Any]
+LabelsBack = Callable[[Tensor], Tensor]
 
 
 class Inner(NamedTuple):
@@ -55,7 +46,14 @@ class Inner(NamedTuple):
     model: Any
     labels: Labels
     weight: Tensor  # zero for rows that it was not fitted on
-    labels_back: Callable[[Tensor], Tensor] | None = None  # to those of the whole, NaN: not told; None: the same
+    labels_back: LabelsBack | None = None  # to those of the whole, NaN: not told; None: the same
+
+
+class Inside(NamedTuple):
+    """The models that a model is made of, and sentences on what else it learnt, which is not audited."""
+
+    models: Iterable[Inner]
+    unread: tuple[str, ...] = ()
 
 
 def read_models(estimator: Any, place: Place, labels: Labels, weight: Tensor, reader: PipelineReader) -> None:
@@ -73,20 +71,19 @@ def read_models(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     elif hasattr(estimator, "transform") and not hasattr(estimator, "predict"):
         reader.through(estimator, place)
     elif (inner := inner_models(estimator, labels, weight)) is not None:
-        for part in inner:
-            read_models(part.model, place, part.labels, part.weight, _of_inner(part, reader))
-        if (rest := _not_looked_into(estimator)) is not None:
-            reader.unread.append(rest)
+        for part in inner.models:
+            own, back, after = reader, part.labels_back, reader.labels_back
+            if back is not None:
+                y = numbered(part.labels, classes=is_classifier(part.model))[0]
+                own = replace(reader, y=y, labels_back=back if after is None else _one_after_the_other(back, after))
+            read_models(part.model, place, part.labels, part.weight, own)
+        reader.unread += inner.unread
     else:
         _read_model(estimator, place, labels, weight, reader)
 
 
-def _of_inner(inner: Inner, reader: PipelineReader) -> PipelineReader:
-    """The reader with the labels of an inner model, and their way back to those of the table."""
-    if (first := inner.labels_back) is None:
-        return reader
-    y, then = numbered(inner.labels, classes=is_classifier(inner.model))[0], reader.labels_back
-    return replace(reader, y=y, labels_back=first if then is None else lambda labels: then(first(labels)))
+def _one_after_the_other(first: LabelsBack, then: LabelsBack) -> LabelsBack:
+    return lambda labels: then(first(labels))
 
 
 def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, reader: PipelineReader) -> None:
@@ -159,7 +156,7 @@ def read_trees(estimator: Any, place: Place, labels: Labels, weight: Tensor, rea
     reader.notes += [note for note in forest_notes(forest, labels) if note not in reader.notes]
 
 
-@own_facts.register(RandomTreesEmbedding)
+@own_facts.register(ensemble.RandomTreesEmbedding)
 def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
     """The trees of a transformer."""
     try:
@@ -169,55 +166,77 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
 
 
 @singledispatch
-def inner_models(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
+def inner_models(estimator: Any, labels: Labels, weight: Tensor) -> Inside | None:
     """The models that a model is made of, with what each was fitted on; None for a model without others inside."""
     return None
 
 
-@inner_models.register(VotingClassifier)
-@inner_models.register(VotingRegressor)
-@inner_models.register(StackingClassifier)
-@inner_models.register(StackingRegressor)
-def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+@inner_models.register(ensemble.VotingClassifier)
+@inner_models.register(ensemble.VotingRegressor)
+@inner_models.register(ensemble.StackingClassifier)
+@inner_models.register(ensemble.StackingRegressor)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
     """Each is fitted on all rows; classes are numbered."""
     own = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) else labels
-    return (Inner(model, own, weight) for model in estimator.estimators_)
+    models = [Inner(model, own, weight) for model in estimator.estimators_]
+    if isinstance(estimator, ensemble.VotingClassifier | ensemble.VotingRegressor):
+        return Inside(models)
+    end = f"{type(estimator.final_estimator_).__name__} at the end of {type(estimator).__name__}"
+    return Inside(models, (f"{end} was not audited: it was fitted on predictions.",))
 
 
 @inner_models.register(FrozenEstimator)
-def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
     """The model that is kept from being fitted again."""
-    yield Inner(estimator.estimator, labels, weight)
+    return Inside([Inner(estimator.estimator, labels, weight)])
 
 
-@inner_models.register(FixedThresholdClassifier)
-@inner_models.register(TunedThresholdClassifierCV)
-def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
+@inner_models.register(model_selection.FixedThresholdClassifier)
+@inner_models.register(model_selection.TunedThresholdClassifierCV)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside | None:
     """The classifier whose probabilities are compared with a threshold, if it was fitted on all rows."""
-    return iter([Inner(estimator.estimator_, labels, weight)]) if getattr(estimator, "refit", True) else None
+    if not estimator.get_params(deep=False).get("refit", True):
+        return None
+    unread = "the threshold of TunedThresholdClassifierCV was not audited: it was chosen on predictions."
+    tuned = isinstance(estimator, model_selection.TunedThresholdClassifierCV)
+    return Inside([Inner(estimator.estimator_, labels, weight)], (unread,) if tuned else ())
 
 
 @inner_models.register(CalibratedClassifierCV)
-def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
     """One for each fold, fitted on the rows outside it; or one for all rows."""
-    fitted = estimator.calibrated_classifiers_
-    if len(fitted) == 1:
-        yield Inner(fitted[0].estimator, labels, weight)
-        return
-    folds = check_cv(estimator.cv, labels, classifier=True)
-    if getattr(folds, "shuffle", False) and not isinstance(getattr(folds, "random_state", None), int):
-        return  # the folds cannot be drawn again, see `_not_looked_into`
-    for one, (train, _) in zip(fitted, folds.split(np.zeros((len(labels), 1)), labels), strict=True):
+    models = [calibrated.estimator for calibrated in estimator.calibrated_classifiers_]
+    unread = "the calibrators of CalibratedClassifierCV were not audited: they were fitted on predictions."
+    drawn = getattr(estimator.cv, "shuffle", False) and not isinstance(getattr(estimator.cv, "random_state", None), int)
+    if drawn:
+        name = type(models[0]).__name__
+        unread = f"{name} inside CalibratedClassifierCV was not audited: its folds were drawn at random."
+    if len(models) == 1:
+        return Inside([Inner(models[0], labels, weight)], (unread,))
+    if drawn:
+        return Inside([], (unread,))
+    folds = model_selection.check_cv(estimator.cv, labels, classifier=True).split(np.zeros((len(labels), 1)), labels)
+    fitted = []
+    for model, (train, _) in zip(models, folds, strict=True):
         inside = torch.zeros_like(weight)
         inside[torch.from_numpy(train)] = 1.0
-        yield Inner(one.estimator, labels, weight * inside)
+        fitted.append(Inner(model, labels, weight * inside))
+    return Inside(fitted, (unread,))
 
 
-@inner_models.register(MultiOutputClassifier)
-@inner_models.register(MultiOutputRegressor)
-def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+@inner_models.register(multioutput.MultiOutputClassifier)
+@inner_models.register(multioutput.MultiOutputRegressor)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
     """One for each column of targets."""
-    return (_of_column(model, labels, column, weight) for column, model in enumerate(estimator.estimators_))
+    return Inside([_of_column(model, labels, column, weight) for column, model in enumerate(estimator.estimators_)])
+
+
+@inner_models.register(multioutput.ClassifierChain)
+@inner_models.register(multioutput.RegressorChain)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
+    """The first of the chain."""
+    unread = f"the later models of {type(estimator).__name__} were not audited: they were fitted on labels too."
+    return Inside([_of_column(estimator.estimators_[0], labels, int(estimator.order_[0]), weight)], (unread,))
 
 
 def _of_column(model: Any, labels: Labels, column: int, weight: Tensor) -> Inner:
@@ -232,15 +251,8 @@ def _of_column(model: Any, labels: Labels, column: int, weight: Tensor) -> Inner
     return Inner(model, columns[:, column], weight, None if labels.ndim == 1 else back)
 
 
-@inner_models.register(ClassifierChain)
-@inner_models.register(RegressorChain)
-def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
-    """The first of the chain; the others were fitted on labels too."""
-    yield _of_column(estimator.estimators_[0], labels, int(estimator.order_[0]), weight)
-
-
 @inner_models.register(TransformedTargetRegressor)
-def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside:
     """The regressor of transformed targets."""
     transformer = estimator.transformer_
     targets = transformer.transform(labels.reshape(len(labels), -1))
@@ -256,35 +268,18 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
     own = targets[:, 0] if targets.shape[1] == 1 else targets
     there_and_back = back(torch.from_numpy(np.asarray(own, dtype=np.float64))).numpy()
     inverse = np.isclose(there_and_back, labels, rtol=1e-6, atol=1e-6 * float(np.std(labels))).mean() > 0.5
-    yield Inner(estimator.regressor_, own, weight, back if inverse else None)  # None: the labels stay unanswered
+    return Inside([Inner(estimator.regressor_, own, weight, back if inverse else None)])  # None: labels stay unanswered
 
 
-@inner_models.register(BaggingClassifier)
-@inner_models.register(BaggingRegressor)
-def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
+@inner_models.register(ensemble.BaggingClassifier)
+@inner_models.register(ensemble.BaggingRegressor)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside | None:
     """Each is fitted on a sample of the rows, which its seed gives; not where it sees a part of the columns."""
     if isinstance(estimator.estimators_[0], BaseDecisionTree):
         return None  # they are one forest
     if estimator.max_features != 1.0 or estimator.bootstrap_features or not bool((weight == 1).all()):
         return None
     own = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) else labels
-    counts = [np.bincount(sample, minlength=len(labels)) for sample in estimator.estimators_samples_]
+    counts = (np.bincount(sample, minlength=len(labels)) for sample in estimator.estimators_samples_)
     pairs = zip(estimator.estimators_, counts, strict=True)
-    return (Inner(model, own, torch.from_numpy(count.astype(np.float64))) for model, count in pairs)
-
-
-def _not_looked_into(estimator: Any) -> str | None:
-    """What is not audited of a model of models."""
-    if isinstance(estimator, StackingClassifier | StackingRegressor):
-        final = type(estimator.final_estimator_).__name__
-        return f"{final} at the end of {type(estimator).__name__} was not audited: it was fitted on predictions."
-    if isinstance(estimator, CalibratedClassifierCV):
-        folds, inside = estimator.cv, type(estimator.calibrated_classifiers_[0].estimator).__name__
-        if getattr(folds, "shuffle", False) and not isinstance(getattr(folds, "random_state", None), int):
-            return f"{inside} inside CalibratedClassifierCV was not audited: its folds were drawn at random."
-        return "the calibrators of CalibratedClassifierCV were not audited: they were fitted on predictions."
-    if isinstance(estimator, TunedThresholdClassifierCV):
-        return "the threshold of TunedThresholdClassifierCV was not audited: it was chosen on predictions."
-    if isinstance(estimator, ClassifierChain | RegressorChain):
-        return f"the later models of {type(estimator).__name__} were not audited: they were fitted on labels too."
-    return None
+    return Inside([Inner(model, own, torch.from_numpy(count.astype(np.float64))) for model, count in pairs])

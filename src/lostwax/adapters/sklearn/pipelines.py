@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, singledispatch
+from itertools import pairwise
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -17,16 +18,16 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 from torch import Tensor
 
+from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
-from lostwax.adapters.sklearn.inputs import published
+from lostwax.adapters.sklearn.inputs import columns_at, dense, fewer_rows, is_frame, is_sparse, published
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, all_lost, goes_back, objects, step_of
-from lostwax.adapters.slips import fewer_rows
 from lostwax.games import Cells, Columns, Extremes, Fitted, Kept, Noted, Part, Present, Records, Stored, Sums
 from lostwax.games.fitted import Transformed
 from lostwax.games.folding import SparseFitted, SparseRecords
 from lostwax.games.notes import total_of_all_rows
-from lostwax.games.trees import Bounds
+from lostwax.games.trees import Bounds, Ints
 from lostwax.records.frames import coded, codes_of
 
 LARGE = 20_000_000  # cells of a sparse matrix that is not made dense: 160 MB in float64
@@ -95,9 +96,8 @@ class Place:
 
     def at(self, indices: Any) -> Place:
         """Some of the columns."""
-        rows, before, width = self.rows, self.back, self.rows.shape[1]
-        chosen = _columns(rows, indices)
-        forward = self._then(lambda rows: _columns(rows, indices))
+        chosen, before, width = columns_at(self.rows, indices), self.back, self.rows.shape[1]
+        forward = self._then(lambda rows: columns_at(rows, indices))
         return Place(chosen, lambda values: before(values.placed(indices, width)), self.reads, forward)
 
     def _then(self, step: Transform | None) -> Transform | None:
@@ -147,11 +147,10 @@ class PipelineReader:
                 place = self.through(step, place)
             return place
         if isinstance(transformer, ColumnTransformer):
-            outputs = transformed(transformer, place.rows)
-            return self._side_by_side(place, transformer, list(self._of_columns(transformer, place)), outputs)
+            return self._side_by_side(transformer, list(self._of_columns(transformer, place)), place)
         if isinstance(transformer, FeatureUnion):
-            branches = [(step, place, None) for _, step in transformer.transformer_list if step != "drop"]
-            return self._side_by_side(place, transformer, branches, transformed(transformer, place.rows))
+            branches = [(step, place) for _, step in transformer.transformer_list if step != "drop"]
+            return self._side_by_side(transformer, branches, place)
         return self._leaf(transformer, place)
 
     def publish(self, fitted: Fitted, place: Place, *, labelled: bool = True) -> None:
@@ -167,21 +166,23 @@ class PipelineReader:
         forest, inputs = part.fitted.forest, part.fitted.table.x
         if forest is None:
             return None
-        way, name = None, part.fitted.name
-        if place.forward is not None and place.rows.shape[0] == len(inputs) and not hasattr(self.table, "toarray"):
+        by_column, name = None, part.fitted.name
+        used_inputs: Ints = np.zeros(0, dtype=np.intp)
+        if place.forward is not None and place.rows.shape[0] == len(inputs) and not is_sparse(self.table):
             forward = place.forward
             to_inputs = None if place.rows is self.table else lambda rows: as_numbers(forward(rows))
-            way = bounds_to_cells(Source(self.table, forest, to_inputs), self.columns, self.used, inputs)
+            source = Source(self.table, forest, to_inputs)
+            by_column, used_inputs = bounds_to_cells(source, self.columns, self.used, inputs)
         split = forest.columns()
-        if len(unused := np.setdiff1d(split, [] if way is None else way.inputs)):
+        if len(unused := np.setdiff1d(split, used_inputs)):
             self.unread.append(
                 f"{name} was audited only in part: intervals of {len(unused):,} of the {len(split):,} inputs that its "
                 "trees split were not used: no way back from them to single columns of the table is known."
             )
 
         def within(bounds: Bounds) -> Cells:
-            mixed = part.back(torch.from_numpy(np.where(bounds.exact, bounds.low, np.nan)))
-            return mixed if way is None else way.within(bounds, mixed)
+            cells = part.back(torch.from_numpy(np.where(bounds.exact, bounds.low, np.nan)))
+            return cells if by_column is None else by_column(bounds, cells)
 
         return within
 
@@ -242,35 +243,33 @@ class PipelineReader:
         if x is None or not place.reads:
             return 0.0
         found = scan(part, x, y, weight)
-        fitted = Fitted(type(part).__name__, Records(x, y), weight, None, found.sums, found.extremes, found.stored)
+        name = type(part).__name__
         if found.sums or found.extremes or found.stored:
-            self.publish(fitted, place)
+            self.publish(Fitted(name, Records(x, y), weight, None, found.sums, found.extremes, found.stored), place)
         for sums, groups in found.grouped:
-            own = replace(fitted, table=Records(x, groups), sums=(sums,), extremes=(), stored=())
-            self.publish(own, place, labelled=False)
+            self.publish(Fitted(name, Records(x, groups), weight, None, (sums,)), place, labelled=False)
         for sums, threshold in found.exceeding:
             above = (x > threshold).double()
-            own = replace(fitted, table=Records(above, y), sums=(sums,), extremes=(), stored=())
+            own = Fitted(name, Records(above, y), weight, None, (sums,))
             self.publish(own, place.through(_sides(x.numpy(), threshold), above))
         self.notes += [note for note in found.notes if note not in self.notes]
         if not found.complete:
-            self.unread.append(f"{type(part).__name__} holds more objects than were searched for rows of the table.")
+            self.unread.append(f"{name} holds more objects than were searched for rows of the table.")
         if found.fitted_elsewhere:
-            self.public.append(type(part).__name__)
+            self.public.append(name)
             fewer = fewer_rows(part, len(x)) if bool((weight == 1).all()) else None
             self.fewer_rows += [] if fewer is None else [fewer]
         if found.sums or found.exceeding:
             return 1.0
-        stored = max((len(one.x) for one in found.stored), default=int(bool(found.extremes)))
-        grouped = max((int((groups >= 0).sum()) for _, groups in found.grouped), default=0)
-        return max(stored, grouped) / len(x)
+        told = [len(one.x) for one in found.stored] or [int(bool(found.extremes))]
+        return max(*told, *(int((groups >= 0).sum()) for _, groups in found.grouped), 0) / len(x)
 
     def _scanned_sparse(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> bool:
         """Of a large sparse matrix only sums by class are looked for: naive Bayes."""
-        counts = getattr(part, "feature_count_", None)
-        if counts is None or not hasattr(part, "class_count_"):
+        counts = [attributes(part).get(name) for name in ("feature_count_", "class_count_")]
+        if any(each is None for each in counts):
             return False
-        totals, number = (torch.from_numpy(np.asarray(one, dtype=np.float64)) for one in (counts, part.class_count_))
+        totals, number = (torch.from_numpy(np.asarray(each, dtype=np.float64)) for each in counts)
         name = type(part).__name__
         sums = Sums(f"{name}'s feature_count_", totals, number, by_label=True, weighted=True)
         table = SparseRecords(place.rows.tocsr().astype(np.float64), y)
@@ -322,40 +321,37 @@ class PipelineReader:
             )
         return first, known
 
-    def _of_columns(self, transformer: Any, place: Place) -> Iterator[tuple[Any, Place, slice]]:
-        """The transformers of a ColumnTransformer, each with its columns and the place of its outputs."""
+    def _of_columns(self, transformer: Any, place: Place) -> Iterator[tuple[Any, Place]]:
+        """The transformers of a ColumnTransformer, each with its columns."""
         for name, step, columns in transformer.transformers_:
             indices = transformer._transformer_to_input_indices.get(name, [])
             if is_dropped(step) or not len(indices):
                 continue
             own = place.at(list(indices))
             if isinstance(columns, str | int):  # the step takes a series: a vectoriser of texts
-                own = replace(own, rows=own.rows.iloc[:, 0] if hasattr(own.rows, "iloc") else own.rows[:, 0])
+                own = replace(own, rows=columns_at(own.rows, 0))
                 if (read := self.text_columns.get(int(indices[0]))) is not None:
                     step, own = read(self, step)
-            yield step, own, transformer.output_indices_[name]
+            yield step, own
 
-    def _side_by_side(
-        self, place: Place, transformer: Any, branches: list[tuple[Any, Place, Any]], outputs: Any
-    ) -> Place:
-        """Several transformers of the same rows; `outputs` are theirs, side by side."""
-        ends: list[tuple[Place, slice]] = []
-        start = 0
-        for step, own, where in branches:
-            end = self.through(step, own)
-            width = end.rows.shape[1]
-            ends.append((end, where if where is not None else slice(start, start + width)))
-            start += width
-        reads = all(end.reads for end, _ in ends)
+    def _side_by_side(self, transformer: Any, branches: list[tuple[Any, Place]], place: Place) -> Place:
+        """The place after several transformers of the same rows, whose outputs lie side by side."""
+        outputs, again, ends = transformed(transformer, place.rows), True, list[Place]()
+        for step, own in branches:
+            again &= "TargetEncoder" not in repr(step)  # else `transform` does not give what it gave at training
+            ends.append(self.through(step, own))
+        starts = np.cumsum([0, *(end.rows.shape[1] for end in ends)])
+        reads = all(end.reads for end in ends)
 
         def back(values: Cells) -> Cells:
-            found = Cells.lost(len(values.values), len(self.used), object)
-            for end, where in ends:
-                found = found.or_else(end.back(values.columns(where)))
-            return found
+            cells = Cells.lost(len(values.values), len(self.used), object)
+            for end, (start, stop) in zip(ends, pairwise(starts), strict=True):
+                cells = cells.or_else(end.back(values.columns(slice(start, stop))))
+            return cells
 
-        joined = outputs if reads and _stable(branches) else _joined([(end.rows, where) for end, where in ends])
-        return Place(joined, back, reads, place.through(back, joined, forward=transformer.transform).forward)
+        if not (reads and again):
+            outputs = np.concatenate([np.asarray(dense(end.rows), dtype=np.float64) for end in ends], 1)
+        return Place(outputs, back, reads, place.through(back, outputs, forward=transformer.transform).forward)
 
 
 def _sides(table: Any, threshold: float) -> Back:
@@ -374,7 +370,8 @@ def _sides(table: Any, threshold: float) -> Back:
 def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
     """Note what a transformer publishes in its special form: means over the rows that have a value."""
     x = as_numbers(place.rows)
-    means = getattr(transformer, "statistics_", getattr(transformer, "mean_", None))
+    facts = attributes(transformer)
+    means = facts.get("statistics_", facts.get("mean_"))
     if x is None or not bool(x.isnan().any()) or means is None or np.shape(means) != (x.shape[1],):
         return
     means = torch.from_numpy(np.asarray(means, dtype=np.float64))
@@ -397,22 +394,17 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
     if not isinstance(transformer.categories, str):
         return
     name = type(transformer).__name__
+    fewest, most = (attributes(transformer).get(name) for name in ("min_frequency", "max_categories"))
     for rows in reader.publish_categories(name, place, dict(enumerate(transformer.categories_))):
-        if _at_the_limit(transformer, rows):
+        limit = 0.0 if fewest is None else float(fewest if isinstance(fewest, Integral) else fewest * int(rows.sum()))
+        kept = rows[rows >= limit].sort(descending=True).values
+        # a category that would not be kept if it had one row less
+        at_fewest = limit > 1 and bool((kept - 1 < limit).any())
+        if at_fewest or (most is not None and 1 < most <= len(kept) and bool(kept[most - 2] - 1 <= kept[most - 1])):
             reader.unread.append(
                 f"{name} was not read completely: a category has only just enough rows to be kept (min_frequency, "
                 "max_categories), which tells who has it, and that was not attacked."
             )
-
-
-def _at_the_limit(encoder: Any, rows: Tensor) -> bool:
-    """Whether a category with these numbers of rows would not be kept if it had one row less."""
-    fewest, most = (getattr(encoder, name, None) for name in ("min_frequency", "max_categories"))
-    limit = 0.0 if fewest is None else float(fewest if isinstance(fewest, Integral) else fewest * int(rows.sum()))
-    kept = rows[rows >= limit].sort(descending=True).values
-    if limit > 1 and bool((kept - 1 < limit).any()):
-        return True
-    return most is not None and 1 < most <= len(kept) and bool(kept[most - 2] - 1 <= kept[most - 1])
 
 
 def to_cells(back: Back, columns: Columns) -> Any:
@@ -444,45 +436,37 @@ def transformed(transformer: Any, rows: Any) -> Any:
 
 def is_large(rows: Any) -> bool:
     """A sparse matrix that is not made dense."""
-    return hasattr(rows, "toarray") and rows.shape[0] * rows.shape[1] > LARGE
-
-
-def _columns(rows: Any, indices: Any) -> Any:
-    return rows.iloc[:, indices] if hasattr(rows, "iloc") else rows[:, indices]
+    return is_sparse(rows) and rows.shape[0] * rows.shape[1] > LARGE
 
 
 def as_numbers(rows: Any) -> Tensor | None:
     """(n, D) float64, sparse ones dense; None where they are not numbers, or where they would be too many."""
     if is_large(rows):
         return None
-    plain = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
+    plain = np.asarray(dense(rows))
     if plain.ndim != 2 or plain.dtype.kind not in "iufbO":
         return None
     try:
-        if plain.dtype.kind == "O" and hasattr(rows, "iloc"):  # pandas' own numbers, which may be pandas.NA
+        if plain.dtype.kind == "O" and is_frame(rows):  # pandas' own numbers, which may be pandas.NA
             plain = rows.to_numpy(np.float64, na_value=np.nan)
         return torch.from_numpy(np.require(plain, np.float64, ["C", "W"]))
     except (TypeError, ValueError):
         return None
 
 
+def steps_of(estimator: Any) -> list[Any]:
+    """All steps of a pipeline, with nested pipelines and searches flattened."""
+    if hasattr(estimator, "best_estimator_"):  # GridSearchCV and the like
+        return steps_of(estimator.best_estimator_)
+    if not isinstance(estimator, Pipeline):
+        return [estimator]
+    steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
+    return [part for step in steps for part in steps_of(step)]
+
+
 def is_dropped(step: Any) -> bool:
     """Is it no transformer, but 'drop'?"""
     return isinstance(step, str) and step == "drop"
-
-
-def _stable(branches: list[tuple[Any, Place, Any]]) -> bool:
-    """Do all branches give at training what `transform` gives later?"""
-    return not any("TargetEncoder" in repr(step) for step, _, _ in branches)
-
-
-def _joined(parts: list[tuple[Any, slice]]) -> Any:
-    """Outputs of several branches, each in its place."""
-    width = max(where.stop for _, where in parts)
-    whole = np.zeros((parts[0][0].shape[0], width))
-    for rows, where in parts:
-        whole[:, where] = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows, dtype=np.float64)
-    return whole
 
 
 def _named(values: Cells, *, names: tuple[object, ...]) -> Cells:

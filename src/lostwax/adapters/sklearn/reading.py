@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix, hstack
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
-from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.pipeline import FeatureUnion
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lostwax.adapters.sklearn import inputs, texts
-from lostwax.adapters.sklearn.estimators import (
-    is_classifier,
-    is_model,
-    is_regressor,
-    refusal,
-    tags_of,
-)
+from lostwax.adapters.sklearn.estimators import is_classifier, is_model, is_regressor, refusal, tags_of
 from lostwax.adapters.sklearn.held_statistics import held_statistics, is_no_setting, statistics_parts
 from lostwax.adapters.sklearn.held_tables import (
     Attached,
@@ -35,8 +29,7 @@ from lostwax.adapters.sklearn.held_tables import (
     not_understood,
 )
 from lostwax.adapters.sklearn.models import read_models
-from lostwax.adapters.sklearn.pipelines import PipelineReader, is_dropped, to_cells
-from lostwax.adapters.slips import check_rows
+from lostwax.adapters.sklearn.pipelines import PipelineReader, is_dropped, steps_of, to_cells
 from lostwax.fields import shown
 from lostwax.games import Columns, Part, Records, ReleasedTable, RowSample
 from lostwax.games.folding import folded
@@ -65,65 +58,58 @@ def released(
         raise TypeError(
             f"audit: expected get_params of {kind} to give its settings by name, a dict, got {shown(settings)}."
         )
-    X = _as_table(estimator, X)
+    if not (steps := steps_of(estimator)):
+        raise TypeError("audit: the Pipeline has only 'passthrough' steps: there is no model to audit.")
+    supervised = is_classifier(steps[-1]) or is_regressor(steps[-1])  # not clusters and transformers
+    X = _as_table(steps[0], X)
     stated = sample_weight is None and bool(getattr(X, "shape", ()))
-    fewer = check_rows(_steps(estimator), X.shape[0]) if stated else None
-    if y is None and not _has_labels(estimator):
+    fewer = inputs.check_rows(steps, X.shape[0]) if stated else None
+    if y is None and not supervised:
         y = np.zeros(X.shape[0] if hasattr(X, "shape") else len(X), dtype=np.int64)
-    only_numbers = None
-    if not hasattr(X, "toarray") and (_takes_only_numbers(estimator) or _all_numbers(X)):
-        only_numbers = torch.from_numpy(inputs.features(X)).flatten(1)  # (n, d)
-        if isinstance(X, Tensor) or np.ndim(X) > 2:
-            X = plain_array("audit", "X", X).reshape(only_numbers.shape)
-    may_be_texts = getattr(getattr(X, "dtype", None), "kind", "O") not in "iufb"
-    vectoriser, model = texts.first_step(estimator) if may_be_texts and texts.are_texts(X) else (None, estimator)
-    X, x, columns = _cells(estimator, vectoriser, X, only_numbers)
-    _check_fitted(model, x.shape[1])
-    used = used_columns(model, x.shape[1])
-    in_columns, words = texts.text_columns(model, X) if hasattr(X, "iloc") else ({}, ())
-    kept = set(used)
-    dropped = [name for number, name in enumerate(columns.names) if number not in kept]
-    if in_columns:  # a text is its words
-        used = [number for number in used if number not in in_columns]
-        used += range(x.shape[1], x.shape[1] + len(words))
-        x, columns = _with_words(x[:], columns, [one.counts for one in in_columns.values()], words)
-    labels, last = inputs.targets(y, len(x)), _steps(estimator)[-1]
-    if is_regressor(last) and labels.dtype.kind in "iub":
+
+    X, x, columns, only_numbers, vectoriser, model = _cells(estimator, steps, X)
+    n, width = x.shape
+    _check_fitted(model, width)
+    used = used_columns(model, width)
+    in_use = set(used)
+    dropped = [name for number, name in enumerate(columns.names) if number not in in_use]
+    in_columns, counts, words = texts.text_columns(model, X) if inputs.is_frame(X) else ({}, [], ())
+    if in_columns:  # a text is its words, whose counts come after the columns of the table
+        used = [*(number for number in used if number not in in_columns), *range(width, width + len(words))]
+        columns = Columns((*columns.names, *words), (*columns.categories, *((),) * len(words)), are_words=True)
+        x = hstack([csr_matrix(x.numpy()), *counts]).tocsr()
+        x = x if x.shape[0] * x.shape[1] > LARGE else _dense(x)
+
+    labels = inputs.targets(y, n)
+    if is_regressor(steps[-1]) and labels.dtype.kind in "iub":
         labels = labels.astype(np.float64)
-    weight = inputs.weights(sample_weight, len(x))
-    numbers, classes = inputs.numbered(labels, classes=is_classifier(last))
+    weight = inputs.weights(sample_weight, n)
+    numbers, classes = inputs.numbered(labels, classes=is_classifier(steps[-1]))
     reader = PipelineReader(columns.at(used), used, numbers, weight, text_columns=in_columns)
     if dropped and vectoriser is None:
         reader.notes.append(f"the pipeline drops these columns, and they do not count: {', '.join(dropped)}.")
     if fewer is not None:
         reader.notes.append(f"{fewer}. If these are test rows, leave them out.")
-    place = reader.start(X, only_numbers if used == [*range(x.shape[1])] else None)
+    place = reader.start(X, only_numbers if used == [*range(width)] else None)
     if vectoriser is not None:
         place = texts.read_vocabulary(vectoriser, reader, place)
     read_models(model, place, labels, weight, reader)
-    sample, opaque = None, list[str]()
+
+    sample = None
     as_equations = bool(reader.parts) and all(part.stated is not None for part in reader.parts)
-    if reader.sparse or (len(x) * len(used) > LARGE and not as_equations):
-        width = max([len(used), *(fitted.table.rows.shape[1] for fitted, _, _ in reader.sparse)])
-        sample = _sample(weight, width, games, seed)
+    if reader.sparse or (n * len(used) > LARGE and not as_equations):
+        widest = max([len(used), *(fitted.table.rows.shape[1] for fitted, _, _ in reader.sparse)])
+        sample = _sample(weight, widest, games, seed)
     rows = slice(None) if sample is None else sample.rows
     if isinstance(x, Tensor) and vectoriser is None and sample is None:
-        table = Records(x[:, used], numbers)
-        tables = [*held_tables(estimator, table.x, reader.columns, used, x.shape[1])]
-        for held in tables:
-            _publish_held(reader, kind, held, table)
-        for one in attached(estimator):
-            most = max((len(held.rows) for held in tables if f"{held.path}.".startswith(f"{one.path}.")), default=0)
-            most = max(most, _stored_in(one.path.rpartition(".")[2], reader))
-            if most < len(table):
-                opaque += _read_attached(kind, one, table, classes, reader, has_rows=most > 0)
+        opaque = _read_held(estimator, Records(x[:, used], numbers), classes, reader, x.shape[1])
     else:
-        unread = np.empty((len(x), 0))
-        opaque += [not_understood(kind, one) for one in attached(estimator) if is_no_setting(one, unread)]
+        unread = np.empty((n, 0))
+        opaque = [not_understood(kind, held) for held in attached(estimator) if is_no_setting(held, unread)]
     path = held_labels(estimator, numbers)
     return ReleasedTable(
-        name=" + ".join(type(step).__name__ for step in _steps(estimator)),
-        table=Records(x[rows][:, used], numbers[rows]),
+        name=" + ".join(type(step).__name__ for step in steps),
+        table=Records(_dense(x, rows)[:, used], numbers[rows]),
         weight=weight[rows],
         columns=reader.columns,
         parts=tuple(reader.parts if sample is None else _cut(reader, sample.rows)),
@@ -133,31 +119,31 @@ def released(
         public=tuple(reader.public),
         sample=sample,
         held_labels=None if path is None else f"{kind}'s {path} holds the labels of all rows in their order.",
-        supervised=_has_labels(estimator),
+        supervised=supervised,
         attached=tuple(opaque),
         transformers=tuple(reader.transformers),
     )
 
 
-def used_columns(estimator: Any, width: int) -> list[int]:
-    """The columns of X that a model sees: all but those that a ColumnTransformer in front of it drops."""
-    if hasattr(estimator, "best_estimator_"):
-        return used_columns(estimator.best_estimator_, width)
-    if isinstance(estimator, Pipeline):
-        first = next((step for _, step in estimator.steps if step not in (None, "passthrough")), None)
-        return used_columns(first, width)
-    if not isinstance(estimator, ColumnTransformer):
-        return list(range(width))
-    branches = (
-        (step, estimator._transformer_to_input_indices.get(name, [])) for name, step, _ in estimator.transformers_
-    )
-    return sorted({int(index) for step, indices in branches if not is_dropped(step) for index in indices})
+def _read_held(
+    estimator: Any, table: Records, classes: tuple[object, ...], reader: PipelineReader, width: int
+) -> list[str]:
+    """Note rows, columns and statistics of the table that hang on a release; sentences on what else there is.
 
-
-def _stored_in(attribute: str, reader: PipelineReader) -> int:
-    """How many rows a part was found to hold in an attribute."""
-    stored = [rows for part in reader.parts for rows in part.fitted.stored]
-    return max((len(rows.x) for rows in stored if rows.source.partition("'s ")[2] == attribute), default=0)
+    The table has the `used` columns of the `width` columns of X.
+    """
+    name, opaque = type(estimator).__name__, list[str]()
+    tables = [*held_tables(estimator, table.x, reader.columns, reader.used, width)]
+    for held in tables:
+        _publish_held(reader, name, held, table)
+    for attachment in attached(estimator):
+        rows = [len(held.rows) for held in tables if f"{held.path}.".startswith(f"{attachment.path}.")]
+        attribute = attachment.path.rpartition(".")[2]
+        stored = (stored for part in reader.parts for stored in part.fitted.stored)
+        rows += [len(each.x) for each in stored if each.source.partition("'s ")[2] == attribute]
+        if max(rows, default=0) < len(table):
+            opaque += _read_attached(name, attachment, table, classes, reader, has_rows=max(rows, default=0) > 0)
+    return opaque
 
 
 def _publish_held(reader: PipelineReader, name: str, held: HeldTable, table: Records) -> None:
@@ -187,55 +173,71 @@ def _read_attached(
         if statistics.rounded:
             which = reader.columns.listed(statistics.rounded)
             yield f"{holder} holds rounded means of {which}, which tell something of single rows."
-    y, targets = _as_columns(table.y, classes)
+    # targets as a table; classes by name, and once more as numbers where they are numbers
+    y, targets = table.y.double().reshape(len(table), -1), Columns((), ((),) * table.y[:1].numel())
+    if classes and all(isinstance(label, int | float) for label in classes):
+        values = torch.tensor(classes, dtype=torch.float64)[table.y.long()]
+        y, targets = torch.stack([y[:, 0], values], 1), Columns((), (classes, ()))
+    elif classes:
+        targets = Columns((), (classes,))
     in_target = held.afterwards and (
         any(held_columns(held, y, targets)) or held_statistics(held, y, targets) is not None
     )
     if in_target:
         yield f"{holder} holds values or statistics of the target, which the grade does not count."
-    numbers = [
+    plain = [
         cells[:, [not known for known in each.categories]] for cells, each in ((table.x, reader.columns), (y, targets))
     ]
     has_cells = has_rows or in_target or bool(columns)
-    if is_no_setting(held, torch.cat(numbers, 1).numpy(), has_cells=has_cells, has_statistics=statistics is not None):
+    if is_no_setting(held, torch.cat(plain, 1).numpy(), has_cells=has_cells, has_statistics=statistics is not None):
         yield not_understood(name, held)
 
 
-def _as_columns(y: Tensor, classes: tuple[object, ...]) -> tuple[Tensor, Columns]:
-    """Targets as a table (n, outputs); classes by name, and once more as numbers where they are numbers."""
-    cells = y.double().reshape(len(y), -1)
-    if not classes:
-        return cells, Columns(("",) * cells.shape[1], ((),) * cells.shape[1])
-    if not all(isinstance(label, int | float) for label in classes):
-        return cells, Columns(("",), (classes,))
-    numbers = torch.tensor(classes, dtype=torch.float64)[y.long()]
-    return torch.stack([cells[:, 0], numbers], 1), Columns(("", ""), (classes, ()))
+class _Cells(NamedTuple):
+    """A table as a model takes it, and its cells."""
+
+    X: Any  # counts of words, where it holds texts
+    x: Any  # (n, d) a tensor, or a sparse matrix
+    columns: Columns
+    only_numbers: Tensor | None  # (n, d)
+    vectoriser: Any  # of texts
+    model: Any  # without it
 
 
-def _cells(
-    estimator: Any, vectoriser: Any, X: Any, only_numbers: Tensor | None
-) -> tuple[Any, Tensor | _SparseCells, Columns]:
-    """X as the model takes it, texts as counts of words; its cells; and their columns."""
+def _cells(estimator: Any, steps: list[Any], X: Any) -> _Cells:
+    """Check the table, and turn it into cells: numbers, codes of categories, counts of words."""
+    may_be_texts = inputs.kind_of(X) not in "iufb"
+    vectoriser, model = texts.first_step(estimator) if may_be_texts and texts.are_texts(X) else (None, estimator)
+    only_numbers = None
+    if not inputs.is_sparse(X) and (_takes_only_numbers(steps[0]) or _all_numbers(X)):
+        only_numbers = torch.from_numpy(inputs.features(X)).flatten(1)  # (n, d)
+        if isinstance(X, Tensor) or np.ndim(X) > 2:
+            X = plain_array("audit", "X", X).reshape(only_numbers.shape)
     if vectoriser is not None:
-        X, names = texts.counts_of(vectoriser, X), texts.words_of(vectoriser)
-    elif hasattr(X, "toarray"):
-        X, names = X.tocsr(), inputs.column_names(X, [estimator, *_steps(estimator)])
+        counts, words = texts.counts_of(vectoriser, X), texts.words_of(vectoriser)
+        return _Cells(counts, counts, Columns(words, ((),) * len(words), are_words=True), None, vectoriser, model)
+    names = inputs.column_names(X, [estimator, *steps])
+    if inputs.is_sparse(X):
+        X = x = X.tocsr()
+        columns = Columns(names, ((),) * X.shape[1])
+    elif only_numbers is not None and inputs.kind_of(X) in "iuf":
+        x, columns = only_numbers, Columns(names, ((),) * only_numbers.shape[1])
     else:
-        names = inputs.column_names(X, [estimator, *_steps(estimator)])
-        if only_numbers is not None and getattr(getattr(X, "dtype", None), "kind", "O") in "iuf":
-            return X, only_numbers, Columns(names, ((),) * only_numbers.shape[1])
         x, columns = coded(X)
-        return X, x, replace(columns, names=names)
-    return X, _SparseCells(X), Columns(names, ((),) * X.shape[1], are_words=vectoriser is not None)
+    return _Cells(X, x, replace(columns, names=names), only_numbers, vectoriser, model)
 
 
-def _has_labels(estimator: Any) -> bool:
-    """Whether a model was fitted on labels, not on X alone as clusters and transformers are."""
-    last = _steps(estimator)[-1]
-    return bool(is_classifier(last) or is_regressor(last))
+def used_columns(estimator: Any, width: int) -> list[int]:
+    """The columns of X that a model sees: all but those that a ColumnTransformer in front of it drops."""
+    first = next(iter(steps_of(estimator)), None)
+    if not isinstance(first, ColumnTransformer):
+        return list(range(width))
+    places = first._transformer_to_input_indices
+    branches = (places.get(name, []) for name, step, _ in first.transformers_ if not is_dropped(step))
+    return sorted({int(index) for indices in branches for index in indices})
 
 
-def _as_table(estimator: Any, X: Any) -> Any:
+def _as_table(first_step: Any, X: Any) -> Any:
     """Lists of rows as an array; and one column for the models that take a plain list of numbers."""
     if isinstance(X, list | tuple) and not texts.are_texts(X):
         try:
@@ -243,38 +245,17 @@ def _as_table(estimator: Any, X: Any) -> Any:
         except ValueError:
             raise ValueError("audit: the rows of X have different lengths. Pass one cell per column in each.") from None
         X = plain if plain.dtype.kind in "iufb" else np.asarray(X, dtype=object)
-    if getattr(X, "ndim", 2) == 1 and tags_of(_steps(estimator)[0]).input_tags.one_d_array:
+    if getattr(X, "ndim", 2) == 1 and tags_of(first_step).input_tags.one_d_array:
         return np.asarray(X)[:, None]
     return X
 
 
-def _with_words(
-    x: Tensor, columns: Columns, counts: list[Any], words: tuple[str, ...]
-) -> tuple[Tensor | _SparseCells, Columns]:
-    """A table with the counts of words after its columns."""
-    every = Columns((*columns.names, *words), (*columns.categories, *((),) * len(words)), are_words=True)
-    whole = hstack([csr_matrix(x.numpy()), *counts]).tocsr()
-    cells = _SparseCells(whole)
-    return (cells if whole.shape[0] * whole.shape[1] > LARGE else cells[:]), every
-
-
-@dataclass(frozen=True)
-class _SparseCells:
-    """A sparse matrix that gives some of its rows as a dense tensor."""
-
-    rows: Any
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return int(self.rows.shape[0]), int(self.rows.shape[1])
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, at: Any) -> Tensor:
-        """Rows by their numbers, or a slice of them."""
-        some = self.rows[at.numpy() if isinstance(at, Tensor) else at]
-        return torch.from_numpy(np.asarray(some.toarray(), dtype=np.float64))
+def _dense(x: Any, rows: Any = slice(None)) -> Tensor:
+    """Some rows of a tensor or of a sparse matrix."""
+    if isinstance(x, Tensor):
+        return x[rows]
+    some = x[rows.numpy() if isinstance(rows, Tensor) else rows]
+    return torch.from_numpy(np.asarray(some.toarray(), dtype=np.float64))
 
 
 def _sample(weight: Tensor, width: int, games: int | None, seed: int) -> RowSample | None:
@@ -310,9 +291,8 @@ def _cut(reader: PipelineReader, kept: Tensor) -> list[Part]:
     return parts
 
 
-def _takes_only_numbers(estimator: Any) -> bool:
-    """Does its first step refuse strings and missing values? Then a table with them is not what it was fitted on."""
-    first = _steps(estimator)[0]
+def _takes_only_numbers(first: Any) -> bool:
+    """Does the first step refuse strings and missing values? Then a table with them is not what it was fitted on."""
     made_of_others = hasattr(first, "estimator") or hasattr(first, "estimators")
     is_own = not type(first).__module__.startswith("sklearn.")  # few state what they accept
     if isinstance(first, ColumnTransformer | FeatureUnion) or made_of_others or is_own:
@@ -331,21 +311,9 @@ def _all_numbers(X: Any) -> bool:
         return False
 
 
-def _steps(estimator: Any) -> list[Any]:
-    """All steps of a pipeline, with nested pipelines and searches flattened."""
-    if hasattr(estimator, "best_estimator_"):  # GridSearchCV and the like
-        return _steps(estimator.best_estimator_)
-    if not isinstance(estimator, Pipeline):
-        return [estimator]
-    steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
-    if not steps:
-        raise TypeError("audit: the Pipeline has only 'passthrough' steps: there is no model to audit.")
-    return [part for step in steps for part in _steps(step)]
-
-
 def _check_fitted(estimator: Any, columns: int) -> None:
     name = type(estimator).__name__
-    for part in (estimator, *_steps(estimator)):
+    for part in (estimator, *steps_of(estimator)):
         try:
             check_is_fitted(part)
         except NotFittedError as error:

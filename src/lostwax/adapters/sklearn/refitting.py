@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from inspect import signature
 from itertools import count, pairwise
 from numbers import Integral
+from operator import itemgetter
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -20,11 +22,13 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
-from torch import nn
+from torch import Tensor, nn
 
 from lostwax.adapters.objects import Contents, Numbers, Walk, attributes, contents, fingerprint
 from lostwax.adapters.own_training import generators_kept, seed_all
-from lostwax.games import Cohort, Release, Step, TrainerFacts
+from lostwax.adapters.sklearn.inputs import dense
+from lostwax.attacks.closed_form import revealed
+from lostwax.games import Cohort, Kept, Part, Release, Step, TrainerFacts
 from lostwax.progress import counted
 from lostwax.seeds import generator
 
@@ -38,6 +42,8 @@ BATCHES = 4  # per process, so that no process waits long for another
 SLOW = 20.0  # seconds of fitting in all, from which processes are worth starting: each has to import torch
 DRAWS = 2**31 - 1  # seeds that numpy takes
 MORE = 100  # numbers that an attribute of the release may hold beyond those of a fit
+MAX_LOOKED_AT, MAX_REPLACED = 100, 10  # rows of a transformer; of those that nothing was read of
+MAX_NAMED = 3  # attributes
 SURE = 1e-3  # probabilities nearer to 0 or 1 than this are hardly told apart
 
 
@@ -116,9 +122,10 @@ class Estimator:
             classes = np.unique(np.asarray(self.y))
             answer = np.asarray(answer)[..., None] == classes
         parts = answer if isinstance(answer, list) else [answer]  # one per output of a multi-output model
-        dense = [part.toarray() if hasattr(part, "toarray") else np.asarray(part) for part in parts]
         try:
-            numbers = np.concatenate([part.astype(np.float64).reshape(len(rows), -1) for part in dense], 1)
+            numbers = np.concatenate(
+                [np.asarray(dense(part)).astype(np.float64).reshape(len(rows), -1) for part in parts], 1
+            )
         except (ValueError, TypeError):
             raise TypeError(
                 f"audit: {type(model).__name__}.{method} was asked for {len(rows)} rows, and did not answer with "
@@ -135,10 +142,13 @@ class Estimator:
             warnings.simplefilter("ignore")  # of convergence, a thousand times
             seed_all(draw)
             model = self.fitted(rows, draw)
-            answers = self.outputs(model, np.concatenate([*self.probes.values()]))  # (q, c)
-        cuts = np.cumsum([len(rows) for rows in self.probes.values()])[:-1]
-        parts = zip(self.probes, np.split(answers, cuts), strict=True)
-        return Look(model, contents(model), {f"{OUTPUTS}.{name}": part.ravel() for name, part in parts})
+            outputs = {}
+            if self.probes:
+                answers = self.outputs(model, np.concatenate([*self.probes.values()]))  # (q, c)
+                cuts = np.cumsum([len(rows) for rows in self.probes.values()])[:-1]
+                parts = zip(self.probes, np.split(answers, cuts), strict=True)
+                outputs = {f"{OUTPUTS}.{name}": part.ravel() for name, part in parts}
+            return Look(model, contents(model), outputs)
 
     def reproduced(self) -> tuple[bool, tuple[str, ...]]:
         """Whether a fit on all rows, in their order, gives the model that was passed; attributes that hold more in it.
@@ -262,7 +272,11 @@ def _telling_place(estimator: Estimator, *sets: NDArray[np.int64]) -> int | None
     one = sets[0]
     if estimator.look(one, 1).agrees(estimator.look(generator(0, "order").permutation(one), 1), 1e-6):
         return None
-    pairs = list(_of_one_label(estimator, sets))[:PAIRS] or [(sets[0], sets[1])]
+    by_label: dict[str, list[int]] = {}  # splits that are stratified depend on the labels
+    for number, rows in enumerate(() if estimator.y is None else sets):
+        by_label.setdefault(repr(np.asarray(estimator.y)[rows[-1]]), []).append(number)
+    twice = sorted((numbers[:2] for numbers in by_label.values() if len(numbers) > 1), key=itemgetter(1))
+    pairs = [(sets[first], sets[second]) for first, second in twice or [[0, 1]]][:PAIRS]
 
     def change(place: int) -> float:
         here = replace(estimator, place=place)
@@ -270,20 +284,6 @@ def _telling_place(estimator: Estimator, *sets: NDArray[np.int64]) -> int | None
 
     places = [int(place) for place in np.linspace(len(one) - 1, 0, PLACES)]
     return max(places, key=change)
-
-
-def _of_one_label(
-    estimator: Estimator, sets: Sequence[NDArray[np.int64]]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Two sets of each label of their last rows: splits that are stratified depend on the labels."""
-    by_label: dict[str, NDArray[np.int64]] = {}
-    done: set[str] = set()
-    for rows in () if estimator.y is None else sets:
-        label = repr(np.asarray(estimator.y)[rows[-1]])
-        if label in by_label and label not in done:
-            done.add(label)
-            yield by_label[label], rows
-        by_label.setdefault(label, rows)
 
 
 def _frozen(model: Any) -> Iterator[str]:
@@ -350,47 +350,35 @@ def processes_for(seconds: float) -> int:
 
 # As steps of a release are (`games/nouns.py`), rows are kept here under a number, and an attack gets only the number.
 _numbers = count()
-_estimators: dict[int, _Remembering] = {}
-
-
-class _Remembering(NamedTuple):
-    """An estimator, and what was seen of models whose last row is one of some, which are fitted for several games.
-
-    All others are fitted whenever they are asked for: they measure how long that takes.
-    """
-
-    estimator: Estimator
-    rows: frozenset[int]
-    seen: dict[str, dict[str, Numbers]]
-
-    def __call__(self, fits: Sequence[Fit], processes: int) -> list[dict[str, Numbers]]:
-        keys = [fit.key() for fit in fits]
-        new = {key: fit for key, fit in zip(keys, fits, strict=True) if key not in self.seen}
-        waiting, batches = list(new.values()), min(len(new), BATCHES * processes) if processes > 1 else 1
-        cuts = np.linspace(0, len(waiting), max(batches, 1) + 1).astype(int)
-        work = [delayed(self.estimator.seen)(waiting[start:end]) for start, end in pairwise(cuts)]
-        looks = [look for part in Parallel(n_jobs=min(processes, len(work)))(work) for look in part]
-        found = dict(zip(new, looks, strict=True))
-        self.seen.update({key: seen for key, seen in found.items() if int(new[key].rows[-1]) in self.rows})
-        return [found[key] if key in found else self.seen[key] for key in keys]
+_estimators: dict[int, tuple[Estimator, frozenset[int], dict[str, dict[str, Numbers]]]] = {}
 
 
 @final
 class SealedEstimator:
     """Fits models on the owner's rows by their numbers, and gives no access to the rows. No pickling.
 
-    Models whose last row is one of the `remembered` are fitted once.
+    Models whose last row is one of the `remembered`, which several games ask for, are fitted once. All others are
+    fitted whenever they are asked for: they measure how long that takes.
     """
 
     __slots__ = ("_number",)
 
     def __init__(self, estimator: Estimator, remembered: Iterable[int] = ()) -> None:
         self._number = next(_numbers)
-        _estimators[self._number] = _Remembering(estimator, frozenset(remembered), {})
+        _estimators[self._number] = estimator, frozenset(remembered), {}
 
     def __call__(self, fits: Sequence[Fit], processes: int) -> list[dict[str, Numbers]]:
         """What is seen of every model, in order."""
-        return _estimators[self._number](fits, processes)
+        estimator, remembered, seen = _estimators[self._number]
+        keys = [fit.key() for fit in fits]
+        new = {key: fit for key, fit in zip(keys, fits, strict=True) if key not in seen}
+        waiting, batches = list(new.values()), min(len(new), BATCHES * processes) if processes > 1 else 1
+        cuts = np.linspace(0, len(waiting), max(batches, 1) + 1).astype(int)
+        work = [delayed(estimator.seen)(waiting[start:end]) for start, end in pairwise(cuts)]
+        looks = [look for part in Parallel(n_jobs=min(processes, len(work)))(work) for look in part]
+        fresh = dict(zip(new, looks, strict=True))
+        seen.update({key: look for key, look in fresh.items() if int(new[key].rows[-1]) in remembered})
+        return [fresh[key] if key in fresh else seen[key] for key in keys]
 
     def __deepcopy__(self, memo: object) -> SealedEstimator:
         return self
@@ -455,3 +443,40 @@ def _weight_name(model: Any) -> str:
     if not has_fit_parameter(model, "sample_weight"):
         raise TypeError(f"audit: {type(model).__name__}.fit takes no sample_weight. Leave it out.")
     return "sample_weight"
+
+
+def untold(transformer: Any, rows: Any, y: Tensor, weight: Tensor, parts: Sequence[Part]) -> str | None:
+    """A sentence on what a transformer holds of its rows that was not read: quantiles, variances, selected columns.
+
+    It is fitted again with one row replaced by another, of rows (n, D) of which `parts`, what was read, tell nothing.
+    Where that changes what it holds, it depends on the row. No list of classes is needed.
+    """
+    used = weight.nonzero().flatten()
+    some = used[torch.linspace(0, len(used) - 1, min(MAX_LOOKED_AT, len(used))).long()]
+    if any(part.fitted.forest is not None for part in parts):  # it tells of rows in all leaves
+        return None
+    told = torch.zeros(len(some), dtype=torch.bool)
+    for part in parts:
+        for fact in revealed(part, some, label_given=False):
+            told |= torch.from_numpy((fact.candidates[0].kept > Kept.LOST).any(1))
+    lost, name = some[~told][: MAX_REPLACED + 1].numpy(), type(transformer).__name__
+    if len(lost) < 2:
+        return None
+    try:
+        try:
+            signature(transformer.fit).bind(None, None)
+            labels = y.numpy()
+        except TypeError:  # it is fitted by fit(X) alone, outside of a pipeline
+            labels = None
+        estimator = Estimator(transformer, rows, labels, None, {}, {})
+        first = estimator.look(used.numpy(), 0).contents
+        for row, other in pairwise(lost):
+            again = estimator.look(np.where(used.numpy() == row, other, used.numpy()), 0).contents
+            paths = {**first.numbers, **first.others, **again.numbers, **again.others}
+            differ = (path.partition(".")[0] for path in paths if not np.array_equal(first.of(path), again.of(path)))
+            if changed := list(dict.fromkeys(differ)):
+                which = f"{', '.join(changed[:MAX_NAMED])}{', ...' if len(changed) > MAX_NAMED else ''}"
+                return f"{name} was not read completely: what it keeps of the rows in {which} was not attacked."
+    except ValueError:
+        return f"{name} was not read completely: it cannot be fitted again on its rows."
+    return None

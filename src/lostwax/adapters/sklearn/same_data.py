@@ -24,72 +24,62 @@ DOUBTFUL_MEAN = 1e-4  # ... of a mean alone: one equation, which 1 % of unrelate
 # models that stopped early on their own table the worst (one epoch of sag on unscaled wine) has 1.12 times the
 # objective of zero weights. With the columns reversed, 38 % exceed 1.5; with the labels shifted by a third, 65 %.
 WORSE_THAN_NOTHING = 1.5
+SUMS_AGREE = 1e-6  # relative: sums are those of the table
 SINGLE = 1e-6  # rounding of a mean in single precision
 EMPTY = 1e-6  # relative to the largest weight: a column of zeros has weight zero, except for rounding
 SMALL = 1e-3  # relative to the gradient at zero weights: below it the model fits the table
 
 
-def of_this_table(
-    fitted: Fitted, precision: float = 2.3e-16, elsewhere: Sequence[str] = (), fewer_rows: str | None = None
-) -> Fitted:
+def of_this_table(fitted: Fitted, elsewhere: Sequence[str] = (), fewer_rows: str | None = None) -> Fitted:
     """Raise if the model was not fitted on this table; with a note if that is in doubt.
 
-    `precision` is the machine epsilon of the data the model was fitted on. `elsewhere` are steps before it that were
-    fitted on other rows, `fewer_rows` says that one was fitted on fewer: then a doubt is enough to raise.
+    `elsewhere` are steps before it that were fitted on other rows, `fewer_rows` says that one was fitted on fewer: then
+    a doubt is enough to raise.
     """
-    tolerance = max(1e-6, 10 * precision * len(fitted.table) ** 0.5)
+    name, model = fitted.name, fitted.model
+    cure = "Pass exactly the rows, labels and sample_weight it was fitted on"
     for sums in fitted.sums:
         r, f = sums.factors(fitted.table, fitted.weight)
         size = r.abs().mT @ f.abs() + sums.total().abs()
-        if not (gap(sums, fitted.table, fitted.weight).abs() <= tolerance * size.clamp_min(1e-300)).all():
-            raise ValueError(
-                f"audit: {fitted.name} was not fitted on this data (X, y): {sums.source} does not agree with the "
-                "table. Pass exactly the rows, labels and sample_weight it was fitted on."
-            )
-    if fitted.model is None:
+        if not (gap(sums, fitted.table, fitted.weight).abs() <= SUMS_AGREE * size.clamp_min(1e-300)).all():
+            raise _other_data(name, f": {sums.source} does not agree with the table. {cure}.")
+    if model is None:
         return fitted
-    score = score_statistic(fitted.model, fitted.table, fitted.weight)
+    score = score_statistic(model, fitted.table, fitted.weight)
     distance = f"the gradient at its weights is {score**0.5:.2g} times that of an unrelated sample of this size"
-    cure = (
-        "Pass exactly the rows, labels and sample_weight it was fitted on, without test rows, with the columns in the "
-        "same order, and X and y in the same order of rows. If X was scaled or encoded before fit, pass it as the "
-        "model saw it, or the whole pipeline with the original X."
+    cure += (
+        ", without test rows, with the columns in the same order, and X and y in the same order of rows. If X was "
+        "scaled or encoded before fit, pass it as the model saw it, or the whole pipeline with the original X."
     )
-    early = fitted.model.stopped_early and math.isfinite(score)  # then the score cannot tell tables apart
+    early = model.stopped_early and math.isfinite(score)  # then the score cannot tell tables apart
     limit = DOUBTFUL if elsewhere or fewer_rows else UNRELATED
     if not score <= limit and fewer_rows is not None:
-        raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y): {fewer_rows}, and {distance}. Were test rows "
-            f"passed too? {cure}"
-        )
+        raise _other_data(name, f": {fewer_rows}, and {distance}. Were test rows passed too? {cure}")
     if not score <= limit and not early:
         steps = f", as {elsewhere[0]} before it was not" if elsewhere else ""
-        raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y){steps}, or stopped far from its optimum, "
-            f"or noise was added to its weights: {distance} (expected < {limit**0.5:.2g}). {cure}"
-        )
+        stopped = f"{steps}, or stopped far from its optimum, or noise was added to its weights"
+        raise _other_data(name, f"{stopped}: {distance} (expected < {limit**0.5:.2g}). {cure}")
     if early and not (worse := beside_zero_weights(fitted)) <= WORSE_THAN_NOTHING:
-        if fitted.model.stochastic:
+        times = f"its objective is {worse:.2g} times that of zero weights"
+        if model.stochastic:
             raise SettingNotReadError(
-                f"the closed form does not support {fitted.name} with weights that diverged",
-                f": its objective is {worse:.2g} times that of zero weights. Scale X, or take smaller steps; or this "
-                f"is not the data it was fitted on. {cure}",
+                f"the closed form does not support {name} with weights that diverged",
+                f": {times}. Scale X, or take smaller steps; or this is not the data it was fitted on. {cure}",
             )
-        raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y): its objective is {worse:.2g} times that of zero "
-            f"weights, where every solver starts (expected < {WORSE_THAN_NOTHING}). {cure}"
-        )
-    mean_fits = _mean_fits(fitted.model, fitted.table, fitted.weight)
-    if fitted.model.without_features and not mean_fits:
-        raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y), or noise was added to it: the mean or the "
-            f"shares that it holds are those of other labels. {cure}"
-        )
+        raise _other_data(name, f": {times}, where every solver starts (expected < {WORSE_THAN_NOTHING}). {cure}")
+    mean_fits = _mean_fits(model, fitted.table, fitted.weight)
+    if model.without_features and not mean_fits:
+        noise = ", or noise was added to it: the mean or the shares that it holds are those of other labels"
+        raise _other_data(name, f"{noise}. {cure}")
     if score <= DOUBTFUL and (early or mean_fits):
         return fitted
     doubt = "far from its optimum, with noise added, or not fitted on this table (were test rows passed too?)"
     only = "" if early else " Targets count as released, not at its optimum."
     return replace(fitted, notes=(*fitted.notes, f"{doubt}: {distance}.{only}"), doubtful=not early)
+
+
+def _other_data(name: str, why: str) -> ValueError:
+    return ValueError(f"audit: {name} was not fitted on this data (X, y){why}")
 
 
 def _mean_fits(model: Stationary, table: Records, weight: torch.Tensor) -> bool:
@@ -111,11 +101,10 @@ def check_sparse(fitted: SparseFitted) -> None:
     each = sparse_sum(fitted.table.each(np.square), r.square(), bias=fitted.model.bias is not None)
     score = float((left - fitted.model.slack()).clamp_min(0).square().sum() / each.sum().clamp_min(1e-300))
     if not score <= UNRELATED and not fitted.model.stopped_early:
-        raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y), or stopped far from its optimum, or noise was "
-            f"added to its weights: the gradient there is {score**0.5:.2g} times that of an unrelated sample of this "
-            f"size (expected < {UNRELATED**0.5:.2g}). Pass exactly the rows, labels and sample_weight it was fitted on."
-        )
+        stopped = "or stopped far from its optimum, or noise was added to its weights"
+        times = f"the gradient there is {score**0.5:.2g} times that of an unrelated sample of this size"
+        cure = "Pass exactly the rows, labels and sample_weight it was fitted on."
+        raise _other_data(fitted.name, f", {stopped}: {times} (expected < {UNRELATED**0.5:.2g}). {cure}")
 
 
 def check_empty_columns(fitted: Fitted) -> None:
@@ -127,10 +116,8 @@ def check_empty_columns(fitted: Fitted) -> None:
     largest = model.weight.abs().amax(0)  # (d,)
     wrong = (empty & (largest > EMPTY * largest.max())).nonzero().flatten()
     if len(wrong):
-        raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y): column {int(wrong[0])} is zero in every row, "
-            "but has a weight. Pass exactly the rows it was fitted on."
-        )
+        zero = f"column {int(wrong[0])} is zero in every row, but has a weight"
+        raise _other_data(fitted.name, f": {zero}. Pass exactly the rows it was fitted on.")
 
 
 def score_statistic(model: Stationary, table: Records, weight: torch.Tensor) -> float:

@@ -19,8 +19,15 @@ import torch
 from torch import Tensor
 
 from lostwax.adapters.objects import FRAMES, TEXT, Array, Walk, as_array, attributes, is_numbers, is_too_large
-from lostwax.adapters.sklearn.packed import hidden_rows
-from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows, equal, on_other_scales, plain, precision
+from lostwax.adapters.sklearn.training_rows import (
+    SURE,
+    TrainingRows,
+    equal,
+    hidden_rows,
+    on_other_scales,
+    plain,
+    precision,
+)
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.games import Extremes, Noted, Stored, Sums
 from lostwax.games.notes import extreme_values, stored_rows, total_of_all_rows
@@ -202,24 +209,22 @@ class _Search:
         return bool(inside and equal(self.table.x[array].astype(rows.dtype), rows))
 
     def _read_rescaled(self, path: str, rows: Array) -> bool:
-        """Keep the table if an array holds it with each column on another scale: known rows tell slope and offset."""
+        """Keep the table if an array holds it with each column on another scale: known rows tell slope and offset.
+
+        A column without ties tells the order of shuffled rows; the values of a single column are read as such.
+        """
         table = self.table
         if table.holes or len(rows) != table.n or table.n < FEWEST_ON_A_LINE or not table.varies.all():
             return False
-        is_table = on_other_scales(table.x, rows) or self._shuffled(rows)
+        untied = (column for column in range(table.d) if len(np.unique(table.x[:, column])) == table.n)
+        is_table = on_other_scales(table.x, rows)
+        if not is_table and table.d > 1 and (place := next(untied, None)) is not None:
+            ours, theirs = table.x[table.x[:, place].argsort()], rows[rows[:, place].argsort()]
+            is_table = on_other_scales(ours, theirs) or on_other_scales(ours, theirs[::-1])
         if is_table and self._surely_rows(table.x, None, is_table=True, named=False):
             self.stored.append(Stored(self._source(path), torch.from_numpy(table.x.copy())))
             return True
         return False
-
-    def _shuffled(self, rows: Array) -> bool:
-        """Whether an array is the table on other scales and in another order, which a column without ties tells."""
-        table = self.table.x
-        place = next((column for column in range(self.table.d) if len(np.unique(table[:, column])) == len(table)), None)
-        if place is None or self.table.d == 1:  # the values of one column are read as such (`_holds_columns`)
-            return False
-        ours, theirs = table[table[:, place].argsort()], rows[rows[:, place].argsort()]
-        return on_other_scales(ours, theirs) or on_other_scales(ours, theirs[::-1])
 
     def _surely_rows(self, rows: Array, numbers: Array | None, *, is_table: bool, named: bool) -> bool:
         """Whether an array of which every row is in the table was made from it."""
@@ -266,10 +271,17 @@ class _Search:
             return True
         if labels is not None:
             self._check_classes(path, rows, labels, arrays)
-        if k == table.n > 1 and not stored and self._holds_columns(path, rows):
-            self._add(path, rows.sum(0, keepdims=True), np.array([float(table.n)]), by_label=False, weighted=False)
-            return True
-        return False
+        if k != table.n or k == 1 or stored:
+            return False
+        # each column's values in another order (quantiles)
+        ends = np.stack([rows.min(0), rows.max(0)])
+        if not table.agree(ends, np.stack([table.low, table.high])).all():
+            return False
+        sure = table.mean_bits(rows.mean(0, keepdims=True), np.array([table.n])) >= SURE or RANGES.search(_last(path))
+        if not sure or not table.agree(np.sort(rows, 0), np.sort(table.x, 0)).all():
+            return False
+        self._add(path, rows.sum(0, keepdims=True), np.array([float(table.n)]), by_label=False, weighted=False)
+        return True
 
     def _read_sums(self, path: str, rows: Array, labels: Array | None) -> bool:
         """Means or sums of the rows of each label, or of all rows."""
@@ -347,8 +359,7 @@ class _Search:
                 continue
             total = np.where(used[:, None], rows * count[:, None], 0.0)
             group = np.where((group >= 0) & used[group.clip(0)], group, -1)
-            counts = torch.from_numpy(np.where(used, count, 0.0))
-            sums = Sums(self._source(path), torch.from_numpy(total), counts, by_label=True, weighted=weighted)
+            sums = self._sums(path, total, np.where(used, count, 0.0), by_label=True, weighted=weighted)
             self.grouped.setdefault(group.tobytes(), (sums, torch.from_numpy(group)))
             return True
         return False
@@ -370,26 +381,19 @@ class _Search:
                     "was fitted on."
                 )
 
-    def _holds_columns(self, path: str, rows: Array) -> bool:
-        """Whether each column holds the values of the table's column in another order (quantiles)."""
-        table, ends = self.table, np.stack([rows.min(0), rows.max(0)])
-        if not table.agree(ends, np.stack([table.low, table.high])).all():
-            return False
-        sure = table.mean_bits(rows.mean(0, keepdims=True), np.array([table.n])) >= SURE or RANGES.search(_last(path))
-        return bool(sure and table.agree(np.sort(rows, 0), np.sort(table.x, 0)).all())
-
     def _add(self, path: str, totals: Array, counts: Array, *, by_label: bool, weighted: bool) -> None:
-        sums = Sums(
-            self._source(path),
-            torch.from_numpy(np.asarray(totals, dtype=np.float64)),
-            torch.from_numpy(counts),
-            by_label=by_label,
-            weighted=weighted,
-        )
+        sums = self._sums(path, totals.astype(np.float64), counts, by_label=by_label, weighted=weighted)
         self.sums.setdefault((by_label, weighted), sums)
 
+    def _sums(self, path: str, totals: Array, counts: Array, *, by_label: bool, weighted: bool) -> Sums:
+        source = self._source(path)
+        return Sums(source, torch.from_numpy(totals), torch.from_numpy(counts), by_label=by_label, weighted=weighted)
+
     def _read_range(self, path: str, rows: Array) -> None:
-        """Minimum and maximum of every column: one row each, or the first and last of sorted rows."""
+        """Minimum and maximum of every column: one row each, or the first and last of sorted rows.
+
+        Largest absolute values are extremes in columns of one sign.
+        """
         table, name = self.table, _last(path)
         low, high = (ends.astype(rows.dtype) for ends in (table.low, table.high))
         is_low, is_high = bool((rows[0] == low).all()), bool((rows[-1] == high).all())
@@ -398,23 +402,18 @@ class _Search:
         ends = rows[0] if is_low else rows[-1]
         bits = np.where(np.isin(ends, (-1.0, 0.0, 1.0)), 0.0, table.bits(rows.dtype.itemsize)).sum()
         if "abs" in name and len(rows) == 1 and equal(rows[0], np.fmax(np.abs(low), np.abs(high))):
-            self._read_absolute(path, rows[0])
+            positive, negative = table.low >= 0, table.high <= 0
+            self.low, self.high = np.where(negative, -rows[0], self.low), np.where(positive, rows[0], self.high)
+            self.ranges += [path] if (positive | negative).any() else []
+            if not (positive | negative).all():
+                self.notes.append(
+                    f"{self._source(path)} reveals the absolute value of a cell that no other row reaches; in columns "
+                    "of both signs this was not attacked."
+                )
         elif (is_low or is_high) and (bits >= SURE or RANGES.search(name)):
             self.ranges.append(path)
             self.low = rows[0].astype(np.float64) if is_low else self.low
             self.high = rows[-1].astype(np.float64) if is_high else self.high
-
-    def _read_absolute(self, path: str, largest: Array) -> None:
-        """The largest absolute values, which are extremes in columns of one sign."""
-        positive, negative = self.table.low >= 0, self.table.high <= 0
-        self.low, self.high = np.where(negative, -largest, self.low), np.where(positive, largest, self.high)
-        if (positive | negative).any():
-            self.ranges.append(path)
-        if not (positive | negative).all():
-            self.notes.append(
-                f"{self._source(path)} reveals the absolute value of a cell that no other row reaches; in columns of "
-                "both signs this was not attacked."
-            )
 
     def _read_columns(self, path: str, parts: list[Array]) -> None:
         """A list with one array per column: counts of categories by class, or the edges of bins."""

@@ -9,22 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import preprocessing
 from sklearn.feature_selection import SelectorMixin
 from sklearn.impute import KNNImputer, SimpleImputer
-from sklearn.preprocessing import (
-    FunctionTransformer,
-    KBinsDiscretizer,
-    Normalizer,
-    OneHotEncoder,
-    OrdinalEncoder,
-    PolynomialFeatures,
-    TargetEncoder,
-)
 
+from lostwax.adapters.sklearn.inputs import dense, is_frame
 from lostwax.games import Cells, Kept
 from lostwax.records.frames import is_missing
 
@@ -41,20 +34,18 @@ Back = Callable[[Cells], Cells]
 @singledispatch
 def step_of(transformer: Any, inputs: Any, outputs: Any) -> Back:
     """How the outputs of a fitted transformer go back to its inputs; `inputs` and `outputs` are those of the table."""
-    if not hasattr(transformer, "inverse_transform"):
-        return all_lost(inputs.shape[1])
-    width, several = inputs.shape[1], _first(inputs)
-    again = _inverse(transformer, _first(outputs))
-    if again is None or again.shape != (len(_array(several)), width):
+    width, table = inputs.shape[1], _array(_first(inputs))
+    again = _inverse(transformer, _first(outputs), table.shape)
+    if again is None:
         return all_lost(width)
-    least = np.where(_same(again, _array(several)).all(0), Kept.EXACT, _estimated(again, _array(several)))  # (d,)
-    together = not _by_column(transformer, several)
+    least = _agreement(again, table)
+    together = not _by_column(transformer, _first(inputs))
     of_numbers = _array(_first(outputs)).dtype == np.float64
 
     def back(rebuilt: Cells) -> Cells:
         known = np.where(rebuilt.kept == Kept.LOST, 0.0, rebuilt.values)
-        cells = _inverse(transformer, known.astype(np.float64) if of_numbers else known)
-        if cells is None or cells.shape != (len(known), width):
+        cells = _inverse(transformer, known.astype(np.float64) if of_numbers else known, (len(known), width))
+        if cells is None:
             return Cells.lost(len(known), width, object)
         kept = rebuilt.kept.min(1, keepdims=True) if together or rebuilt.kept.shape[1] != width else rebuilt.kept
         return Cells(cells, np.broadcast_to(np.minimum(kept, least), cells.shape).astype(np.uint8))
@@ -62,7 +53,7 @@ def step_of(transformer: Any, inputs: Any, outputs: Any) -> Back:
     return back
 
 
-@step_of.register(FunctionTransformer)
+@step_of.register(preprocessing.FunctionTransformer)
 def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
     """A function without an inverse that keeps or reverses the order of each column: the adversary has the function."""
     table, seen = _array(inputs), _array(outputs)
@@ -79,7 +70,8 @@ def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
         for _ in range(HALVINGS):
             half = low / 2 + high / 2
             with np.errstate(all="ignore"):
-                answer = _array(transformer.transform(_like(inputs, half)))
+                rows = type(inputs)(half, columns=inputs.columns) if hasattr(inputs, "columns") else half
+                answer = _array(transformer.transform(rows))
             # outside of what the function is defined on, numbers nearer to the table are right
             below = np.where(np.isnan(answer), half < middle, (answer < numbers) == rising)
             low, high = np.where(below, half, low), np.where(below, high, half)
@@ -87,19 +79,13 @@ def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
 
     if not _by_column(transformer, _first(inputs)):
         return step_of.dispatch(object)(transformer, inputs, outputs)
-    again, several = inverse(_first(seen)), _first(table)
-    kept = np.where(_same(again, several).all(0), Kept.EXACT, _estimated(again, several))  # (d,)
+    kept = _agreement(inverse(_first(seen)), _first(table))  # (d,)
 
     def back(rebuilt: Cells) -> Cells:
         cells = inverse(np.where(rebuilt.kept == Kept.LOST, np.nan, rebuilt.values).astype(np.float64))
         return Cells(cells, np.minimum(rebuilt.kept, kept).astype(np.uint8))
 
     return back
-
-
-def _like(rows: Any, numbers: Array) -> Any:
-    """Numbers in the form of these rows: a frame with its columns, or an array."""
-    return type(rows)(numbers, columns=rows.columns) if hasattr(rows, "columns") else numbers
 
 
 def goes_back(transformer: Any, back: Back, outputs: Any) -> bool:
@@ -124,7 +110,7 @@ def _by_columns(width: int, column_back: Callable[[Cells, int], tuple[Array, Any
     return back
 
 
-@step_of.register(OneHotEncoder)
+@step_of.register(preprocessing.OneHotEncoder)
 def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     levels = [_levels(encoder, column) for column in range(len(encoder.categories_))]
     shown = [[level for level in range(len(values)) if level != dropped] for values, _, dropped in levels]
@@ -143,16 +129,11 @@ def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     return _by_columns(len(levels), column_back)
 
 
-class _Levels(NamedTuple):
-    """The outputs of one encoded column."""
+def _levels(encoder: Any, column: int) -> tuple[Array, NDArray[np.bool_], int | None]:
+    """The categories of an encoder's column by level, which levels are sets, and which level has no output.
 
-    values: Array  # (k,) the category of each; of a set of rare ones the first
-    sets: NDArray[np.bool_]  # (k,) True for a set of rare categories
-    dropped: int | None  # the level without an output
-
-
-def _levels(encoder: Any, column: int) -> _Levels:
-    """The levels of a one-hot or ordinal encoder, in the order of their numbers; rare ones are one level, the last."""
+    Rare categories are one level, the last, of which the first category stands for all.
+    """
     categories = objects(encoder.categories_[column])
     every_rare, every_dropped = (getattr(encoder, name, None) for name in ("infrequent_categories_", "drop_idx_"))
     rare = None if every_rare is None or every_rare[column] is None else objects(every_rare[column])
@@ -164,10 +145,10 @@ def _levels(encoder: Any, column: int) -> _Levels:
         if dropped is not None:
             dropped = len(values) if is_rare[dropped] else sum(not hidden for hidden in is_rare[:dropped])
         values, sets = [*values, rare[0]], [False] * len(values) + [True]
-    return _Levels(objects(values), np.array(sets), None if dropped is None else int(dropped))
+    return objects(values), np.array(sets), None if dropped is None else int(dropped)
 
 
-@step_of.register(OrdinalEncoder)
+@step_of.register(preprocessing.OrdinalEncoder)
 def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     levels = [_levels(encoder, column) for column in range(len(encoder.categories_))]
 
@@ -183,7 +164,7 @@ def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     return _by_columns(len(levels), column_back)
 
 
-@step_of.register(TargetEncoder)
+@step_of.register(preprocessing.TargetEncoder)
 def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     """From the number to a category whose rows have it; numbers of a single row are not used."""
     table, encoded = _array(inputs), np.asarray(outputs)
@@ -248,7 +229,7 @@ def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
     return lambda rebuilt: rebuilt.columns(slice(0, len(valid))).placed(valid, len(missing)).at_most(most)
 
 
-@step_of.register(PolynomialFeatures)
+@step_of.register(preprocessing.PolynomialFeatures)
 def _(expansion: Any, inputs: Any, outputs: Any) -> Back:
     """Each input is one of the outputs, unless the lowest degree is above one."""
     powers = expansion.powers_  # (outputs, inputs)
@@ -267,10 +248,10 @@ def _(selector: Any, inputs: Any, outputs: Any) -> Back:
     return lambda rebuilt: rebuilt.placed(support, width)
 
 
-@step_of.register(Normalizer)
+@step_of.register(preprocessing.Normalizer)
 def _(normaliser: Any, inputs: Any, outputs: Any) -> Back:
     """The direction comes back; the length is the table's mean."""
-    table = np.asarray(inputs.toarray() if hasattr(inputs, "toarray") else inputs, dtype=np.float64)
+    table = np.asarray(dense(inputs), dtype=np.float64)
     order = {"l1": 1, "l2": 2, "max": np.inf}[normaliser.norm]
     length = float(np.linalg.norm(table, order, axis=1).mean())
 
@@ -280,7 +261,7 @@ def _(normaliser: Any, inputs: Any, outputs: Any) -> Back:
     return back
 
 
-@step_of.register(KBinsDiscretizer)
+@step_of.register(preprocessing.KBinsDiscretizer)
 def _(discretiser: Any, inputs: Any, outputs: Any) -> Back:
     """A bin is an interval: its middle."""
     to_bins = step_of(discretiser._encoder, inputs, outputs) if discretiser.encode != "ordinal" else None
@@ -302,12 +283,13 @@ def all_lost(width: int) -> Back:
     return lambda rebuilt: Cells.lost(len(rebuilt.values), width, object)
 
 
-def _inverse(transformer: Any, outputs: Any) -> Array | None:
-    """What its own `inverse_transform` gives; None where that fails."""
+def _inverse(transformer: Any, outputs: Any, shape: tuple[int, ...]) -> Array | None:
+    """What its own `inverse_transform` gives; None where it has none, fails, or gives another shape."""
     try:
-        return _array(transformer.inverse_transform(outputs))
+        cells = _array(transformer.inverse_transform(outputs))
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         return None
+    return cells if cells.shape == shape else None
 
 
 def _by_column(transformer: Any, inputs: Any) -> bool:
@@ -315,10 +297,10 @@ def _by_column(transformer: Any, inputs: Any) -> bool:
 
     The new value of a cell is another one of its column.
     """
-    plain, is_frame, width = _dense(inputs), hasattr(inputs, "iloc"), inputs.shape[1]
+    plain, width = dense(inputs), inputs.shape[1]
     same = [0] * (width + 1)
-    several = plain.iloc[same].reset_index(drop=True) if is_frame else plain[same]
-    old, new = (plain.iloc, several.iloc) if is_frame else (plain, several)
+    several = plain.iloc[same].reset_index(drop=True) if is_frame(plain) else plain[same]
+    old, new = (plain.iloc, several.iloc) if is_frame(plain) else (plain, several)
     others = (_array(plain) != _array(plain)[0]).argmax(0)  # (d,) the first row with another value
     for column, row in enumerate(others.tolist()):
         new[column, column] = old[row, column]
@@ -333,40 +315,34 @@ def _by_column(transformer: Any, inputs: Any) -> bool:
 
 
 def _first(inputs: Any, rows: int = CHECKED) -> Any:
-    return inputs.iloc[:rows] if hasattr(inputs, "iloc") else inputs[:rows]
-
-
-def _dense(rows: Any) -> Any:
-    return rows.toarray() if hasattr(rows, "toarray") else rows
+    return inputs.iloc[:rows] if is_frame(inputs) else inputs[:rows]
 
 
 def _array(rows: Any) -> Array:
     """Rows as a plain array: float64 where they are numbers, else objects."""
-    plain = np.asarray(_dense(rows))
+    plain = np.asarray(dense(rows))
     return plain.astype(np.float64) if plain.dtype.kind in "iuf" else plain.astype(object)
 
 
-def _estimated(again: Array, table: Array) -> NDArray[np.uint8]:
-    """(d,) an inverse that is nearer to the numbers than their mean is an estimate; else they are lost."""
-    try:
-        off, spread = (again - table).astype(np.float64), table.astype(np.float64).std(0)
-    except (TypeError, ValueError):
-        return np.full(table.shape[1], Kept.LOST, dtype=np.uint8)
-    return np.where(np.sqrt(np.square(off).mean(0)) < spread, Kept.ESTIMATED, Kept.LOST).astype(np.uint8)
+def _agreement(again: Array, table: Array) -> NDArray[np.uint8]:
+    """(d,) how far an inverse gives the table back, column by column.
 
-
-def _same(one: Array, other: Array) -> NDArray[np.bool_]:
-    """(n, d) numbers equal to rounding, or equal values; missing equals missing."""
-    same = np.zeros(one.shape, dtype=bool)
-    for column in range(one.shape[1]):
-        theirs = other[:, column]
+    Exact where numbers are equal to rounding and values are equal; estimates are nearer to the numbers than their mean.
+    """
+    kept = np.full(table.shape[1], Kept.LOST, dtype=np.uint8)
+    for column, (ours, theirs) in enumerate(zip(again.T, table.T, strict=True)):
         try:
             numbers = theirs.astype(np.float64)
-            gap = np.abs(one[:, column].astype(np.float64) - numbers)
-            same[:, column] = (gap <= AGREES * _spread(numbers)) | (np.isnan(gap) & np.isnan(numbers))
+            off = ours.astype(np.float64) - numbers
         except (TypeError, ValueError):
-            same[:, column] = [_equal(a, b) for a, b in zip(one[:, column], theirs, strict=True)]
-    return same
+            equal = all(_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+            kept[column] = Kept.EXACT if equal else Kept.LOST
+            continue
+        if ((np.abs(off) <= AGREES * _spread(numbers)) | (np.isnan(off) & np.isnan(numbers))).all():
+            kept[column] = Kept.EXACT
+        elif np.sqrt(np.square(off).mean()) < numbers.std():
+            kept[column] = Kept.ESTIMATED
+    return kept
 
 
 def _same_as(cells: Array, value: Any, spread: float) -> NDArray[np.bool_]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.pipeline import Pipeline
 
-from lostwax.adapters.sklearn.pipelines import FEW, PipelineReader, Place, own_facts
+from lostwax.adapters.sklearn.pipelines import FEW, PipelineReader, Place, own_facts, steps_of
 from lostwax.adapters.sklearn.steps import Back, step_of
 from lostwax.games import Cells, Extremes, Kept, Sums
 
@@ -60,59 +60,57 @@ def first_step(estimator: Any) -> tuple[Any, Any]:
     return inner, Pipeline([("first", left), *later])
 
 
-@dataclass(frozen=True)
-class TextColumn:
-    """A column of texts in a table, which a vectoriser in a ColumnTransformer reads."""
-
-    counts: Any  # (n, words) sparse
-    start: int  # the number of its first word among the columns of the table, which come first
-
-    def __call__(self, reader: PipelineReader, step: Any) -> tuple[Any, Place]:
-        """The steps after the vectoriser, and the place where they begin."""
-        vectoriser, later = first_step(step)
-        words = slice(self.start, self.start + self.counts.shape[1])
-        width = max(reader.used) + 1
-        place = Place(self.counts, lambda values: values.placed(words, width).columns(reader.used))
-        return later, read_vocabulary(vectoriser, reader, place)
+Words = Callable[[PipelineReader, Any], tuple[Any, Place]]  # the steps after a vectoriser, and where they begin
 
 
-def text_columns(estimator: Any, X: Any) -> tuple[dict[int, TextColumn], tuple[str, ...]]:
-    """The columns of texts of a table by their number, and the names of all their words."""
-    transformer = estimator
-    while hasattr(transformer, "best_estimator_") or isinstance(transformer, Pipeline):
-        transformer = getattr(transformer, "best_estimator_", None) or transformer.steps[0][1]
-    columns_of_texts, names = dict[int, TextColumn](), list[str]()
-    if not isinstance(transformer, ColumnTransformer) or not hasattr(X, "iloc"):
-        return columns_of_texts, ()
+def text_columns(estimator: Any, X: Any) -> tuple[dict[int, Words], list[Any], tuple[str, ...]]:
+    """The columns of texts in a table, by number, which vectorisers in a ColumnTransformer read.
+
+    Beside it the counts of their words (n, words), sparse, and the names of all words: these come after the columns of
+    the table.
+    """
+    transformer = next(iter(steps_of(estimator)), None)
+    columns_of_texts, counts, names = dict[int, Words](), list[Any](), list[str]()
+    if not isinstance(transformer, ColumnTransformer):
+        return columns_of_texts, counts, ()
     for name, step, columns in transformer.transformers_:
         vectoriser = None if isinstance(step, str) else first_step(step)[0]
         if not isinstance(columns, str | int) or not isinstance(vectoriser, CountVectorizer):
             continue
         place = int(transformer._transformer_to_input_indices[name][0])
-        columns_of_texts[place] = TextColumn(counts_of(vectoriser, X.iloc[:, place]), X.shape[1] + len(names))
+        counts.append(counts_of(vectoriser, X.iloc[:, place]))
+        columns_of_texts[place] = partial(_read_words, counts=counts[-1], start=X.shape[1] + len(names))
         names += [f"{X.columns[place]}: {word}" for word in words_of(vectoriser)]
-    return columns_of_texts, tuple(names)
+    return columns_of_texts, counts, tuple(names)
+
+
+def _read_words(reader: PipelineReader, step: Any, *, counts: Any, start: int) -> tuple[Any, Place]:
+    """The steps after the vectoriser of a column, whose words begin at `start`, and the place where they begin."""
+    vectoriser, later = first_step(step)
+    words, width = slice(start, start + counts.shape[1]), max(reader.used) + 1
+    place = Place(counts, lambda values: values.placed(words, width).columns(reader.used))
+    return later, read_vocabulary(vectoriser, reader, place)
 
 
 def read_vocabulary(vectoriser: Any, reader: PipelineReader, place: Place) -> Place:
     """A word that occurs in no known text occurs in the missing one; the place after the vectoriser."""
-    least = vectoriser.min_df if isinstance(vectoriser.min_df, int) else 2  # a share of texts: one is not enough
-    if not vectoriser.fixed_vocabulary_ and least <= 1:
-        present, name = (place.rows > 0).astype(np.float64), type(vectoriser).__name__
-        never = torch.full((present.shape[1],), torch.inf, dtype=torch.float64)
-        words = Extremes(f"{name}'s vocabulary", never, torch.ones_like(never))
-        reader.publish_indicators(name, present, place.through(occurs, present), extremes=(words,))
+    least, name = vectoriser.min_df, type(vectoriser).__name__
+    present = (place.rows > 0).astype(np.float64)
     if not vectoriser.fixed_vocabulary_:
-        texts = np.asarray((place.rows > 0).sum(0)).ravel()  # (words,)
-        reader.note_rare(f"the words of {type(vectoriser).__name__}", int(((texts > 0) & (texts < FEW)).sum()))
-    by_count = least > 1 or vectoriser.max_df != 1.0 or vectoriser.max_features is not None
-    if not vectoriser.fixed_vocabulary_ and by_count:  # a word of the least number of texts is in the missing one
-        reader.unread.append(
-            f"{type(vectoriser).__name__} was not read completely: which words it keeps depends on how many texts have "
-            "them (min_df, max_df, max_features), and that was not attacked."
-        )
+        if isinstance(least, int) and least <= 1:  # of a share of texts one is not enough
+            never = torch.full((present.shape[1],), torch.inf, dtype=torch.float64)
+            words = Extremes(f"{name}'s vocabulary", never, torch.ones_like(never))
+            reader.publish_indicators(name, present, place.through(occurs, present), extremes=(words,))
+        texts = np.asarray(present.sum(0)).ravel()  # (words,)
+        reader.note_rare(f"the words of {name}", int(((texts > 0) & (texts < FEW)).sum()))
+        by_count = vectoriser.max_df != 1.0 or vectoriser.max_features is not None
+        if by_count or not isinstance(least, int) or least > 1:  # a word of the least number is in the missing text
+            reader.unread.append(
+                f"{name} was not read completely: which words it keeps depends on how many texts have them (min_df, "
+                "max_df, max_features), and that was not attacked."
+            )
     if vectoriser.binary:
-        place = place.through(occurs, (place.rows > 0).astype(np.float64))
+        place = place.through(occurs, present)
     return reader.through(vectoriser._tfidf, place) if isinstance(vectoriser, TfidfVectorizer) else place
 
 

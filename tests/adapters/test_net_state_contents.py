@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lostwax as lw
-from lostwax.adapters.net_contents import attribute_numbers, attribute_texts, released_state
+from lostwax.adapters.net_state import attribute_numbers, attribute_texts, released_state
 from lostwax.adapters.torch import labels_in_net
 
 DRAWS = torch.Generator().manual_seed(5)

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler, TargetEncoder
 from sklearn.svm import SVC
 
 import lostwax as lw
-from lostwax.adapters.slips import rows_seen
+from lostwax.adapters.sklearn.inputs import rows_seen
 
 X, Y = load_wine(return_X_y=True)
 FRAME, LABELS = load_wine(return_X_y=True, as_frame=True)
