@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form.missing_rows import missing_rows, most_missing
 from lostwax.audits.ladder import Rung
+from lostwax.audits.play import Settings
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Columns, Fitted
 from lostwax.games.cells import Bools
@@ -22,18 +23,29 @@ from lostwax.progress import progress
 from lostwax.seeds import generator
 
 GAMES = 5  # for each number of missing rows
+MOST = 64  # missing rows
+QUICK, FEASIBLE = 2_000, 20_000  # numbers in the equations: more take long, and are solved only where that is asked for
 EQUATIONS = "ClosedForm, several rows missing"
 
 
-def rungs_of_insiders(
-    fitted: Fitted, columns: Columns, threshold: float, *, population: int, seed: int
-) -> Iterator[Rung]:
-    """Insiders who miss 2, 4, 8, ... rows, as many as there are equations for, and one more."""
-    table, most = fitted.table, most_missing(fitted)
-    scoring = Scoring.of_cells(table.x, columns, threshold)
+def rungs_of_insiders(fitted: Fitted, columns: Columns, settings: Settings, population: int) -> Iterator[Rung]:
+    """Insiders who miss 2, 4, 8, ... rows: as many as there are equations for, then more until none comes back.
+
+    Beyond the count a row can still come back that stands out: its share of the sum is nearly all.
+    """
+    table, seed, is_asked = (
+        fitted.table,
+        settings.seed,
+        settings.attackers is not None or settings.max_minutes is not None,
+    )
+    equations = [*fitted.sums, *([] if fitted.model is None else [fitted.model])]
+    if sum(equation.total().numel() for equation in equations) > (FEASIBLE if is_asked else QUICK):
+        reason = "" if is_asked else 'Its equations are large: allow max_minutes, or name attackers=["insider"].'
+        yield Rung(Adversary.insider(population, "row", missing=2), None, EQUATIONS, reason=reason)
+        return
+    most, scoring = most_missing(fitted), Scoring.of_cells(table.x, columns, settings.threshold)
     playable = np.flatnonzero((fitted.weight > 0).numpy())
-    doubling = [2**power for power in range(1, most.bit_length()) if 2**power < most]
-    for missing in (*doubling, *([most] if most > 1 else []), most + 1):
+    for missing in _numbers(most):
         if 2 * missing > len(playable):
             return
         draws = [
@@ -47,6 +59,17 @@ def rungs_of_insiders(
         attacker = Adversary.insider(population, "row", missing=missing)
         certified = int((won & answer.certified.numpy()).sum())
         yield Rung(attacker, grade, EQUATIONS, int(won.sum()), games.numel(), certified, games=GAMES)
+        if missing > most and not won.any():
+            return
+
+
+def _numbers(most: int) -> Iterator[int]:
+    """2, 4, 8, ..., as many rows as there are equations for, one more, and on."""
+    yield from (2**power for power in range(1, most.bit_length()) if 2**power < most)
+    if most > 1:
+        yield most
+    yield most + 1
+    yield from (2**power for power in range((most + 1).bit_length(), MOST.bit_length()))
 
 
 def _rebuilt(guesses: Tensor, games: Tensor, x: Tensor, scoring: Scoring) -> Bools:

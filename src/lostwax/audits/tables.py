@@ -105,9 +105,7 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
     population = len(rows) if released.sample is None else released.sample.population
     if equation is not None and settings.tries(Attacker.INSIDER) and not any(rung.rebuilt for rung in rungs):
         fitted = best.parts[0].fitted
-        rungs += rungs_of_insiders(
-            fitted, released.columns, settings.threshold, population=population, seed=settings.seed
-        )
+        rungs += rungs_of_insiders(fitted, released.columns, settings, population)
     weightless = len(table) - len(rows)
     without = f"{weightless:,} rows have no weight: the model was not trained on them, and they are not tried."
     sample = released.sample
