@@ -16,7 +16,7 @@ from lostwax.audits.scoring import Scoring
 from lostwax.bounds import Ceiling, bound, kappa_from_samples
 from lostwax.bounds import Records as Together
 from lostwax.bounds.checks import MOST_RECORDS
-from lostwax.bounds.sampling import drawn
+from lostwax.bounds.last_weights import drawn
 from lostwax.games import Hints, Mechanism, Records
 from lostwax.games.judges import Judge
 from lostwax.numerals import at_most, round_up
@@ -54,7 +54,7 @@ def privacy_of(mechanism: Mechanism | None) -> Privacy | None:
     if mechanism is None:
         return None
     steps, noise = mechanism["steps"], mechanism["noise_multiplier"]
-    sampling = drawn(mechanism.get("sampling"), mechanism["sample_rate"], steps)
+    sampling = drawn(mechanism.get("sampling"), mechanism["sample_rate"], steps, mechanism.get("released"))
     return Privacy(bound(**mechanism, baseline=0.5), sampling.epsilon(noise, steps, DELTA), DELTA, sampling.adjacency)
 
 

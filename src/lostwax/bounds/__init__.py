@@ -22,9 +22,10 @@ from lostwax.bounds.kappa import (
 )
 from lostwax.bounds.random_batches import monte_carlo
 from lostwax.bounds.sampling import BallsInBins, Cyclic, FullBatch, Poisson, Sampling, Shuffled
+from lostwax.released import LastWeights
 
 __all__ = ["Ceiling", "Floor", "Plan", "best_success", "bound", "calibrate", "monte_carlo"]
-__all__ += ["Attribute", "Correlated", "Goal", "MeanSquaredError", "Membership", "Record", "Records"]
+__all__ += ["Attribute", "Correlated", "Goal", "LastWeights", "MeanSquaredError", "Membership", "Record", "Records"]
 __all__ += ["BallsInBins", "Cyclic", "FixedSize", "FullBatch", "Poisson", "Sampling", "Shuffled", "TruncatedPoisson"]
 __all__ += ["delta_from_success", "exact_reconstruction", "fano_advantage"]
 __all__ += ["from_dp", "from_rdp", "from_zcdp"]

@@ -12,7 +12,7 @@ from lostwax.bounds.ceiling import Ceiling
 from lostwax.bounds.closed_forms import gaussian, log, log_add
 from lostwax.bounds.inequalities import ADJACENCY, epsilon_of
 from lostwax.bounds.random_batches import subsampled
-from lostwax.bounds.sampling import Curve, FullBatch, Poisson, Sampling
+from lostwax.bounds.sampling import Curve, Draws, FullBatch, Poisson, Sampling
 
 if TYPE_CHECKING:
     from lostwax.trainers.batches import Law
@@ -29,6 +29,11 @@ class _InPlace(Sampling):
     def curves(self) -> tuple[Curve, ...]:
         """Left out, and set to zero."""
         return self._left_out, self._set_to_zero
+
+    def draws(self, steps: int) -> Draws:
+        """Left out: it takes the place of another one."""
+        rate = self.share(steps)
+        return Draws(rate * (1 + 1e-15), 2.0) if rate < 1 else Draws(1.0)
 
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         left_out = self._left_out(log_kappa, noise, steps, tolerance)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
 from lostwax.games.notes import Note
+from lostwax.released import LastWeights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -40,6 +41,7 @@ class Mechanism(TypedDict):
     sample_rate: float  # the share of the steps that a record is in, on average
     steps: int
     sampling: NotRequired[Any]  # a value of `lw.bounds`; without one, Poisson sampling
+    released: NotRequired[LastWeights]  # without it, the weights after every step
 
 
 class ThreatFacts(NamedTuple):
@@ -96,6 +98,9 @@ class LossFacts(NamedTuple):
     attained: bool = True  # False: on separable data the minimum is at infinity
     quadratic: bool = False  # its residual is linear in outputs and label
     up_to_constant: bool = False  # a likelihood without its constant: ratios of it mean nothing
+    slope: float | None = None  # the longest residual; None: not stated, or unbounded
+    curvature: float | None = None  # the largest second derivative in the outputs, of a convex loss; None: not stated
+    shortened: bool = False  # a residual that is cut to any length is still the gradient of a convex loss
 
 
 class MetricFacts(NamedTuple):
