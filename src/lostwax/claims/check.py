@@ -123,7 +123,7 @@ def check_dp(
         loss: What the adversary takes for the loss; None for the usual one: cross-entropy for classes.
         seed: Seed of every random draw.
     """
-    start, records = time.perf_counter(), _records(net, data)
+    start, records = time.perf_counter(), records_of(net, data)
     if not callable(train):
         raise TypeError(f"check_dp: expected a function(net, x, y, seed), got {shown(train)}.")
     for name, value, least in (("games", games, 1), ("trials", trials, FEWEST_TRIALS)):
@@ -195,7 +195,8 @@ def _bet(strategy: Strategy, player: Player, permitted: float, games: int, seed:
     return fortune
 
 
-def _records(net: nn.Module, data: Any) -> Records:
+def records_of(net: nn.Module, data: Any) -> Records:
+    """The data of a check, in the net's dtype."""
     if not isinstance(data, Records):
         if not isinstance(data, list | tuple) or len(data) != 2:
             raise TypeError(f"check_dp: expected data=(X, y) or lw.Records, got {type(data).__name__}.")
