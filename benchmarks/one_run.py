@@ -96,8 +96,9 @@ def main() -> None:
                 train = trainer(noise, rate, STEPS)
                 results["measured"] = lw.claims.check_dp_once(network(), clusters(n, 1), train, **run)
             for name, result in results.items():
-                print(f"{words}, {name}: {result.epsilon:.3f}, {result.mechanism_epsilon:.3f}, p = {result.p_value:.3g},"
-                      f" {result.guesses.right} of {result.guesses.made} by {result.scored}", flush=True)  # fmt: skip
+                counts = f"{result.guesses.right} of {result.guesses.made} by {result.scored}"
+                least = f"{result.epsilon:.3f}, {result.mechanism_epsilon:.3f}"
+                print(f"{words}, {name}: {least}, p = {result.p_value:.3g}, {counts}", flush=True)
                 rows += [
                     Row(f"{name}-{key}", f"{name}, any training: {words}", result.epsilon, seed=0),
                     Row(

@@ -35,11 +35,13 @@ class HintFacts(NamedTuple):
 
 
 class Mechanism(TypedDict):
-    """What a ceiling depends on: `lw.bound(**mechanism, baseline=0.1)`."""
+    """What a ceiling depends on: `lw.bound(**mechanism, baseline=0.1)`: noise, rate and steps, or epsilon and delta."""
 
-    noise_multiplier: float
-    sample_rate: float  # the share of the steps that a record is in, on average
-    steps: int
+    noise_multiplier: NotRequired[float]
+    sample_rate: NotRequired[float]  # the share of the steps that a record is in, on average
+    steps: NotRequired[int]
+    epsilon: NotRequired[float]  # of a mechanism that is stated by it alone, and its delta
+    delta: NotRequired[float]
     sampling: NotRequired[Any]  # a value of `lw.bounds`; without one, Poisson sampling
     released: NotRequired[LastWeights]  # without it, the weights after every step
 
