@@ -61,7 +61,7 @@ def trained_head(net: nn.Module) -> tuple[nn.Linear, float | None]:
             "Freeze all layers before the last, or leave out released: the ceiling of all steps holds."
         )
     shortened = layers[-2] if len(layers) > 1 else None
-    return head, shortened.norm if isinstance(shortened, ShortFeatures) else None
+    return head, shortened.norm if type(shortened) is ShortFeatures else None
 
 
 def check_values(source: str, net: nn.Module) -> None:

@@ -280,7 +280,7 @@ def test_what_is_not_proved_is_refused():
         LastWeights(lr=0.1, smoothness=1.0, convexity=2.0)
     with pytest.raises(ValueError, match="sensitivity given with a diameter"):
         LastWeights(lr=0.1, smoothness=1.0, diameter=3.0)
-    with pytest.raises(TypeError, match="Expected released to be a value like"):
+    with pytest.raises(TypeError, match="expected released to be of type LastWeights"):
         bound(noise_multiplier=1.0, baseline=0.1, released="last weights")
     with pytest.raises(ValueError, match="released"):
         bound(epsilon=1.0, baseline=0.1, released=released)

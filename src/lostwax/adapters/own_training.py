@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
 from itertools import chain, pairwise
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -133,7 +133,7 @@ class OwnTraining:
             one_by_one=True,
             noise=self.noise,
             steps=None if self.mechanism is None else self.mechanism.get("steps"),
-            mechanism=None if self.mechanism is None else Mechanism(**self.mechanism),
+            mechanism=None if self.mechanism is None else cast(Mechanism, dict(self.mechanism)),
             settled=self.settled,
             where_it_tells=self.where_it_tells,
             with_labels=lambda low, high: replace(self, labels=(low, high)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -75,7 +75,10 @@ def with_mechanism(audit: Audit, mechanism: Mapping[str, Any]) -> Audit:
     """
     note = Note("The owner states the noise of training, which this audit does not check.")
     return replace(
-        audit, privacy=privacy_of(Mechanism(**mechanism)), findings=audit.findings[:1], notes=(*audit.notes, note)
+        audit,
+        privacy=privacy_of(cast(Mechanism, dict(mechanism))),
+        findings=audit.findings[:1],
+        notes=(*audit.notes, note),
     )
 
 

@@ -1,6 +1,6 @@
 """Ceilings on the success of every reconstruction attack, from the noise of training."""
 
-from lostwax.bounds.batch_sizes import FixedSize, TruncatedPoisson
+from lostwax.bounds.batch_sizes import Allocation, FixedSize, TruncatedPoisson
 from lostwax.bounds.bound import Plan, bound, calibrate
 from lostwax.bounds.ceiling import Ceiling, Floor, best_success
 from lostwax.bounds.correlated import Correlated, CorrelatedBins
@@ -21,7 +21,7 @@ from lostwax.bounds.kappa import (
     log_kappa_pixels,
 )
 from lostwax.bounds.random_batches import monte_carlo
-from lostwax.bounds.sampling import Allocation, BallsInBins, Cyclic, FullBatch, Poisson, Sampling, Shuffled
+from lostwax.bounds.sampling import BallsInBins, Cyclic, FullBatch, Poisson, Sampling, Shuffled
 from lostwax.released import LastWeights
 
 __all__ = ["Ceiling", "Floor", "Plan", "best_success", "bound", "calibrate", "monte_carlo"]

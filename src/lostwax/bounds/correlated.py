@@ -190,8 +190,8 @@ class CorrelatedBins(Sampling):
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         self.visits(steps)
         bins, shared, alone = self._best(noise)
-        one = BallsInBins(1).ceiling(log_kappa, noise / math.sqrt(alone) * (1 - 1e-15), bins, tolerance)
-        log_upper, log_slope = one.log_upper, one.log_slope or 0.0
+        epoch = BallsInBins(1).ceiling(log_kappa, noise / math.sqrt(alone) * (1 - 1e-15), bins, tolerance)
+        log_upper, log_slope = epoch.log_upper, epoch.log_slope or 0.0
         if shared > 0 and log_upper < 0:
             moved = gaussian(log_upper, noise / math.sqrt(shared))
             log_upper, log_slope = moved.log_upper, log_slope + (moved.log_slope or 0.0)
@@ -199,7 +199,7 @@ class CorrelatedBins(Sampling):
         if full.log_upper <= log_upper:
             log_upper, log_slope = full.log_upper, full.log_slope or 0.0
         low = gaussian(log_kappa, noise / self.least).log_lower if self.least > 0 else log_kappa
-        method = f"{one.method}, correlated noise"
+        method = f"{epoch.method}, correlated noise"
         return Ceiling(min(low, log_upper), log_upper, log_kappa, method, log_slope=log_slope)
 
     def information(self, noise: float, steps: int) -> float:

@@ -25,6 +25,7 @@ from lostwax.bounds.closed_forms import gaussian
 from lostwax.bounds.inequalities import epsilon_of, step_divergence
 from lostwax.bounds.random_batches import subsampled
 from lostwax.bounds.sampling import Draws, Poisson, Sampling
+from lostwax.fields import check_fields
 from lostwax.released import LastWeights
 
 ROUNDING = 1e-13  # relative, of a number of steps
@@ -101,16 +102,16 @@ def remembered(released: LastWeights, draws: Draws, noise: float, steps: int) ->
     last = number[number < steps]
     before = np.minimum(draws.jump * _sum(decay, steps - last), released.reach)  # z
     hidden = _forgotten(decay, last) * before / np.sqrt(_sum(2 * decay, last))
-    own = noise * np.sqrt(1 - SHARES) / draws.jump  # (shares, 1)
-    told = np.sqrt(last * np.log1p(draws.rate**2 * np.expm1(np.minimum(1 / own**2, 600.0))))
+    split = noise * np.sqrt(1 - SHARES) / draws.jump  # (shares, 1)
+    by_draws = np.sqrt(last * np.log1p(draws.rate**2 * np.expm1(np.minimum(1 / split**2, 600.0))))
     shift = hidden / (noise * np.sqrt(SHARES))
-    total = told + shift
+    total = by_draws + shift
     all_steps = math.sqrt(steps * math.log1p(draws.rate**2 * math.expm1(min((draws.jump / noise) ** 2, 600.0))))
     row, column = np.unravel_index(int(total.argmin()), total.shape)
     if not total[row, column] < all_steps:
         return None
     shift_left = max(float(shift[row, column]) * (1 + ROUNDING), 1e-9)
-    return Remembered(int(last[column]), float(own[row, 0]) * (1 - 1e-15), shift_left)
+    return Remembered(int(last[column]), float(split[row, 0]) * (1 - 1e-15), shift_left)
 
 
 @final
@@ -125,6 +126,7 @@ class OnlyLast(Sampling):
     release = "One training run on these records is released: its last weights, and nothing from the way there."
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.batches.draws(1) is None and self.batches.turns(1) is None:
             raise ValueError(
                 f"released: nothing is proved about the last weights alone with {type(self.batches).__name__}(...). "
@@ -249,11 +251,4 @@ def drawn(sampling: Sampling | None, sample_rate: float, steps: int, released: L
             f"{sampling.__name__ if isinstance(sampling, type) else type(sampling).__name__}."
         )
     batches = sampling.resolved(rate, steps)
-    if released is None:
-        return batches
-    if not isinstance(released, LastWeights):
-        raise TypeError(
-            "Expected released to be a value like lw.bounds.LastWeights(lr=0.1, smoothness=1.0, convexity=0.01), got "
-            f"{released.__name__ if isinstance(released, type) else type(released).__name__}."
-        )
-    return OnlyLast(released, batches)
+    return batches if released is None else OnlyLast(released, batches)

@@ -126,7 +126,12 @@ class Sampling(ABC):
 
     def law(self, steps: int) -> Law:
         """How `lw.DPSGD(batches=...)` draws batches, and weighs evidence for a record."""
-        raise ValueError(f"DPSGD: it cannot draw batches by {type(self).__name__}. Use another value of lw.bounds.")
+        from lostwax.trainers.batches import Independent
+
+        draws = self.draws(steps)
+        if draws is None:
+            raise ValueError(f"DPSGD: it cannot draw batches by {type(self).__name__}. Use another value of lw.bounds.")
+        return Independent(draws.rate, steps)
 
     def as_full_batches(self, steps: int) -> bool:
         """True if the ceiling is that of as many full-batch steps as a record is in."""
@@ -180,12 +185,6 @@ class Poisson(Sampling):
         """With this rate."""
         return Draws(self.share(steps))
 
-    def law(self, steps: int) -> Law:
-        """Independent draws."""
-        from lostwax.trainers.batches import Independent
-
-        return Independent(self.share(steps), steps)
-
     def resolved(self, sample_rate: float, steps: int) -> Self:
         """With the rate of the call."""
         return replace(self, rate=sample_rate) if self.rate is None else super().resolved(sample_rate, steps)
@@ -224,12 +223,6 @@ class FullBatch(Sampling):
     def draws(self, steps: int) -> Draws:
         """In every step."""
         return Draws(1.0)
-
-    def law(self, steps: int) -> Law:
-        """No draws."""
-        from lostwax.trainers.batches import Independent
-
-        return Independent(1.0, steps)
 
     def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
         """A closed form."""
@@ -368,56 +361,6 @@ class BallsInBins(_Epochs):
         from lostwax.trainers.batches import InBins
 
         return InBins(self.per_epoch(steps), self.epochs, self.redrawn)
-
-
-@final
-@dataclass(frozen=True)
-class Allocation(Sampling):
-    """Each record is in `visits_per_record` of the T steps, all such choices being equally likely and independent.
-
-    Such a choice is made by a random partition of the steps into as many blocks, and a random step of each. Whoever is
-    told the partition sees as many epochs of balls-in-bins as there are blocks, of floor(T / k) steps or more each: the
-    upper end (compare Feldman and Shenfeld 2025, arXiv 2502.08202), exact for one step. The lower end is the test by
-    the sum of all steps.
-    """
-
-    visits_per_record: int
-
-    adjacency = ZERO_OUT
-    tight = False
-    words = "each record is in that many steps, drawn uniformly and independently, and the draws stay secret"
-    epsilon_words = BallsInBins.epsilon_words
-
-    def __post_init__(self) -> None:
-        checks.whole("visits_per_record", self.visits_per_record, "It is the number of steps that a record is in.")
-
-    def visits(self, steps: int) -> int:
-        """The same for every record."""
-        if self.visits_per_record > steps:
-            raise ValueError(
-                f"Expected at most steps={steps} visits_per_record, got {self.visits_per_record}: no step has a record "
-                "twice."
-            )
-        return self.visits_per_record
-
-    def _in_blocks(self, steps: int) -> tuple[BallsInBins, int]:
-        """As many blocks of the fewest steps."""
-        visits = self.visits(steps)
-        return BallsInBins(visits), visits * (steps // visits)
-
-    def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
-        blocks, fewer = self._in_blocks(steps)
-        upper = blocks.ceiling(log_kappa, noise, fewer, tolerance)
-        if self.visits_per_record in (1, steps):
-            return upper
-        by_sum = gaussian(log_kappa, noise * math.sqrt(steps) / self.visits_per_record)
-        method = f"{upper.method}, {self.visits_per_record} of {steps:,} steps"
-        return replace(upper, log_lower=min(by_sum.log_lower, upper.log_upper), method=method)
-
-    def information(self, noise: float, steps: int) -> float:
-        """That of the blocks."""
-        blocks, fewer = self._in_blocks(steps)
-        return min(super().information(noise, steps), blocks.information(noise, fewer))
 
 
 @final

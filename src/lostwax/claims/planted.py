@@ -71,15 +71,15 @@ class Planted:
             units = _units(slopes, before, self.canaries, self.data)  # (m, p)
             theirs = _units(slopes, before, self.data[some], self.data)  # (k, p)
             shared = torch.linalg.qr(torch.stack([theirs.mean(0), units.mean(0)], 1))[0]  # (p, 2)
-            step, own = before - after, units - (units @ shared) @ shared.mT
+            step, alone = before - after, units - (units @ shared) @ shared.mT
             step = step - shared @ (shared.mT @ step)
             unit = (step.norm() / (math.sqrt(len(step)) * noise)).clamp_min(1e-30)
-            square = own.square().sum(1).clamp_min(1e-12)  # (m,) what a canary in the batch adds, on average
-            others = (own @ units[few].mT).square()  # (m, k)
+            square = alone.square().sum(1).clamp_min(1e-12)  # (m,) what a canary in the batch adds, on average
+            others = (alone @ units[few].mT).square()  # (m, k)
             others[few, torch.arange(len(few))] = 0
-            variance = noise**2 * square + rate * (1 - rate) * len(self.data) * (own @ theirs.mT).square().mean(1)
+            variance = noise**2 * square + rate * (1 - rate) * len(self.data) * (alone @ theirs.mT).square().mean(1)
             variance = variance + rate / 2 * (1 - rate / 2) * len(self.canaries) * others.mean(1)
-            gain = (own @ step / unit - square / 2) * square / variance
+            gain = (alone @ step / unit - square / 2) * square / variance
             evidence += torch.logaddexp(math.log(rate) + gain, torch.full_like(gain, _log_out(rate)))
         return evidence.double().nan_to_num().numpy()
 
