@@ -168,15 +168,46 @@ def accuracy_at_one_ceiling(games: int) -> list[Row]:
     return rows
 
 
+def matrices(samples: int) -> list[Row]:
+    """Correlated noise and a record in one random step: the certified end, and the best test, sampled."""
+    rows, random, steps = [], np.random.default_rng(2), 64
+    root = np.cumprod([1.0, *((2 * k - 1) / (2 * k) for k in range(1, steps))])
+    for name, column, noise in (("three diagonals", [1.0, 0.5, 0.375], 1.0), ("prefix sums", root, 2.0)):
+        c = sum(value * np.eye(steps, k=-lag) for lag, value in enumerate(column))
+        gram = c.T @ c / noise**2
+        factor, half = np.linalg.cholesky(gram + 1e-10 * np.eye(steps)), np.diag(gram) / 2
+        null = random.standard_normal((samples, steps)) @ factor.T
+        hit = random.standard_normal((samples, steps)) @ factor.T + gram[random.integers(steps, size=samples)]
+        ratios = [np.logaddexp.reduce(value - half, axis=1) for value in (null, hit)]
+        power = float((ratios[1] > np.quantile(ratios[0], 1 - KAPPA)).mean())
+        run = {"noise_multiplier": noise, "steps": steps, "baseline": KAPPA}
+        inside = bound(**run, sampling=lw.bounds.Correlated.in_bins(c, steps)).upper
+        stepwise = bound(noise_multiplier=noise / np.linalg.norm(c, axis=0).max(), baseline=KAPPA).upper
+        words = f"{name}, 64 steps, noise {noise:g}, one random step"
+        print(f"{words}: {inside:.4f}, best test {power:.4f}, known step {stepwise:.4f}")
+        rows += [
+            Row(f"matrix-{name}", f"ceiling: {words}", inside),
+            Row(f"matrix-{name}-test", f"best test, {samples:,} samples: {words}", power, seed=2),
+            Row(f"matrix-{name}-known", f"ceiling of a known step: {words}", stepwise),
+        ]
+    run = {"noise_multiplier": 1.0, "steps": 100, "baseline": KAPPA}
+    for name, sampling in (("allocation", lw.bounds.Allocation(5)), ("Poisson", lw.bounds.Poisson(0.05))):
+        rows.append(
+            Row(f"five-{name}", f"ceiling, {name}, 5 of 100 steps, noise 1", bound(**run, sampling=sampling).upper)
+        )
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10_000, help="of each world, for the best test")
     parser.add_argument("--games", type=int, default=60, help="heads, and attacks on them, per setting")
-    parser.add_argument("--parts", nargs="+", default=["noises", "tests", "heads"])
+    parser.add_argument("--parts", nargs="+", default=["noises", "tests", "heads", "matrices"])
     options = parser.parse_args()
     rows = noises() if "noises" in options.parts else []
     rows += tests(options.runs) if "tests" in options.parts else []
     rows += accuracy_at_one_ceiling(options.games) if "heads" in options.parts else []
+    rows += matrices(200_000) if "matrices" in options.parts else []
     write_rows(__file__, rows, keep_others=True)
 
 

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 import lostwax as lw
-from lostwax.bounds import Poisson
-from lostwax.claims.one_run import ALARM, Claim, judged
+from lostwax.bounds import FullBatch, Poisson
+from lostwax.bounds.inequalities import epsilon_of
+from lostwax.claims.one_run import ALARM, Claim, counted, judged, least_epsilon
 from lostwax.trainers.dpsgd import noise_for
 from lostwax_dev.results import Row, write_rows
 
@@ -76,6 +77,15 @@ def at_best(noise: float, rate: float, steps: int, inside: np.ndarray, random: n
     return np.asarray(np.logaddexp(math.log1p(-rate), math.log(rate) + (x - 0.5) / noise**2).sum(1))
 
 
+def calibrated(epsilon: float) -> float:
+    """The noise of one Gaussian step."""
+    low, high = 0.05, 50.0
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if epsilon_of(middle, 1.0, 1, DELTA) > epsilon else (low, middle)
+    return high
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--alarms", type=int, default=200, help="runs of correct code")
@@ -86,7 +96,7 @@ def main() -> None:
             noise = noise_for(epsilon, DELTA, steps=STEPS, sample_rate=rate)
             words, key = f"epsilon {epsilon:g}, {n:,} records, {CANARIES:,} canaries", f"{n}-{epsilon:g}"
             claim = Claim(noise, STEPS, Poisson(rate), None, DELTA)
-            results = {}
+            results: dict[str, lw.claims.OneRun] = {}
             if "best" in options.parts:
                 random = np.random.default_rng(0)
                 inside = random.random(CANARIES) < 0.5
@@ -107,6 +117,18 @@ def main() -> None:
                     Row(f"{name}-{key}-p", f"{name}, p-value of the claim: {words}", result.p_value, seed=0),
                 ]
             write_rows(__file__, rows, keep_others=True)
+    if "best" in options.parts:  # one Gaussian step of epsilon 8, scored perfectly, without a choice of guesses
+        random, noise = np.random.default_rng(0), calibrated(8.0)
+        inside = random.random(CANARIES) < 0.5
+        scores = random.standard_normal(CANARIES) + inside / noise
+        guesses = next(part for part in counted(scores, inside) if part.made == 100)
+        least = (
+            least_epsilon(DELTA, guesses, 0.05),
+            Claim(noise, 1, FullBatch(), None, DELTA).least_epsilon([guesses], 0.05),
+        )
+        words = f"{guesses.right} of 100 guesses, one Gaussian step of epsilon 8"
+        print(f"{words}: {least[0]:.3f}, {least[1]:.3f}")
+        rows += [Row(f"gaussian-{k}", f"{kind}: {words}", least[k], seed=0) for k, kind in enumerate(("any", "this"))]
     rate, n = 0.1, 1_000
     noise = noise_for(2.0, DELTA, steps=STEPS, sample_rate=rate)
     run = {"noise_multiplier": noise, "sample_rate": rate, "steps": STEPS, "delta": DELTA}
