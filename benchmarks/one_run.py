@@ -106,7 +106,7 @@ def main() -> None:
                 train = trainer(noise, rate, STEPS)
                 results["measured"] = lw.claims.check_dp_once(network(), clusters(n, 1), train, **run)
             for name, result in results.items():
-                counts = f"{result.guesses.right} of {result.guesses.made} by {result.scored}"
+                counts = f"{result.guesses.right} of {result.guesses.number} by {result.scored}"
                 least = f"{result.epsilon:.3f}, {result.mechanism_epsilon:.3f}"
                 print(f"{words}, {name}: {least}, p = {result.p_value:.3g}, {counts}", flush=True)
                 rows += [
@@ -121,7 +121,7 @@ def main() -> None:
         random, noise = np.random.default_rng(0), calibrated(8.0)
         inside = random.random(CANARIES) < 0.5
         scores = random.standard_normal(CANARIES) + inside / noise
-        guesses = next(part for part in counted(scores, inside) if part.made == 100)
+        guesses = next(part for part in counted(scores, inside) if part.number == 100)
         least = (
             least_epsilon(DELTA, guesses, 0.05),
             Claim(noise, 1, FullBatch(), None, DELTA).least_epsilon([guesses], 0.05),

@@ -123,5 +123,5 @@ def test_guesses_are_the_ends_of_the_scores():
     inside = scores >= 50
     every = counted(scores, inside)
     assert every[0] == Guesses(100, 100, 100)
-    assert all(guesses.right == guesses.made for guesses in every)
+    assert all(guesses.right == guesses.number for guesses in every)
     assert counted(scores, ~inside)[0].right == 0

@@ -18,7 +18,7 @@ from lostwax.audits.scoring import Scoring
 from lostwax.bounds import Ceiling, bound, kappa_from_samples
 from lostwax.bounds import Records as Together
 from lostwax.bounds.checks import MOST_RECORDS
-from lostwax.bounds.last_weights import drawn
+from lostwax.bounds.last_weights import seen_batches
 from lostwax.games import Hints, Mechanism, Note, Records
 from lostwax.games.judges import Judge
 from lostwax.numerals import at_most, round_up
@@ -64,7 +64,7 @@ def privacy_of(mechanism: Mechanism | None) -> Privacy | None:
         return Privacy(two, *stated, "that of the privacy guarantee", ten)
     steps, noise = mechanism.get("steps", 1), mechanism["noise_multiplier"]
     rate = mechanism.get("sample_rate", 1.0)
-    sampling = drawn(mechanism.get("sampling"), rate, steps, mechanism.get("released"))
+    sampling = seen_batches(mechanism.get("sampling"), rate, steps, mechanism.get("released"))
     return Privacy(two, sampling.epsilon(noise, steps, DELTA), DELTA, sampling.adjacency, ten)
 
 

@@ -20,7 +20,7 @@ from lostwax.bounds.goals import (
     wanted_success,
 )
 from lostwax.bounds.inequalities import ADJACENCY
-from lostwax.bounds.last_weights import drawn
+from lostwax.bounds.last_weights import seen_batches
 from lostwax.bounds.random_batches import LEAST_NOISE
 from lostwax.bounds.sampling import Sampling
 from lostwax.cards import card
@@ -119,7 +119,9 @@ def bound(
         )
     noise, count = checks.noise_multiplier(noise_multiplier), checks.steps(steps)
     tolerance = checks.tolerance(tolerance)
-    return goal.answer(noise_leak(noise, count, drawn(sampling, sample_rate, count, released)), log_kappa, tolerance)
+    return goal.answer(
+        noise_leak(noise, count, seen_batches(sampling, sample_rate, count, released)), log_kappa, tolerance
+    )
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ def calibrate(
     aim.checked(log_kappa)
     target = checks.max_success(max_success)
     count = checks.steps(steps)
-    batches = drawn(sampling, sample_rate, count, released)
+    batches = seen_batches(sampling, sample_rate, count, released)
     delta = checks.probability("delta", delta, "It is the delta at which epsilon is reported, for instance 1e-5.")
 
     def at(noise: float, tolerance: float) -> Ceiling:

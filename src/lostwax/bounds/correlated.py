@@ -72,10 +72,10 @@ class Correlated(Sampling):
         moves = np.abs(c).reshape(steps, epochs, bins).sum(1)  # (steps, bins) what a record in this bin moves
         gram, away = moves.T @ moves, np.subtract.outer(np.arange(bins), np.arange(bins))
         longest, laws = float(gram.diagonal().max()), []
-        for apart in np.unique(np.round(np.geomspace(1, bins, APART))).astype(int).tolist():
-            near = gram[(away % apart == 0) & (away != 0)]
+        for spacing in np.unique(np.round(np.geomspace(1, bins, APART))).astype(int).tolist():
+            near = gram[(away % spacing == 0) & (away != 0)]
             shared = min(float(near.max(initial=0.0)) * (1 + 1e-12), longest)
-            laws.append((bins // apart, shared, longest * (1 + 1e-12) - shared))
+            laws.append((bins // spacing, shared, longest * (1 + 1e-12) - shared))
         mean = moves.mean(1)
         least = float((mean @ moves).min() / np.linalg.norm(mean)) if (c >= 0).all() else 0.0
         return CorrelatedBins(epochs, bins, tuple(laws), least)

@@ -19,12 +19,11 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Array, Ceiling
 from lostwax.bounds.closed_forms import gaussian
 from lostwax.bounds.inequalities import epsilon_of, step_divergence
 from lostwax.bounds.random_batches import subsampled
-from lostwax.bounds.sampling import Draws, Poisson, Sampling
+from lostwax.bounds.sampling import Draws, Sampling, drawn
 from lostwax.fields import check_fields
 from lostwax.released import LastWeights
 
@@ -132,9 +131,10 @@ class OnlyLast(Sampling):
                 f"released: nothing is proved about the last weights alone with {type(self.batches).__name__}(...). "
                 "Use FullBatch, Cyclic, Poisson or FixedSize, or leave out released."
             )
-        same = ("adjacency", "sensitivity", "independent", "in_groups", "precision")
-        for name in same:
-            object.__setattr__(self, name, getattr(self.batches, name))
+        batches = self.batches
+        facts = {"adjacency": batches.adjacency, "independent": batches.independent, "in_groups": batches.in_groups}
+        for name, value in {**facts, "precision": batches.precision}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def assumption(self) -> str:
@@ -148,8 +148,11 @@ class OnlyLast(Sampling):
         curved = f"{law.convexity:g}-strongly convex" if law.convexity else "convex"
         loss = f"The loss of every batch that may be drawn is {curved} and {law.smoothness:g}-smooth in the weights"
         steps = f"Each step is theta - lr (gradient + noise) with lr = {law.lr:g}: no momentum, and the same lr."
-        kept = f" Weights are projected onto a set of diameter {law.diameter:g}." if law.diameter < math.inf else ""
-        return f"{loss}, with its weight decay.", steps + kept
+        if law.diameter < math.inf:
+            steps += f" Weights are projected onto a set of diameter {law.diameter:g}."
+        if self.batches.turns(1) is not None:
+            steps += " A record is in the same batch of every epoch, and batches come in the same order."
+        return f"{loss}, with its weight decay.", steps
 
     def share(self, steps: int) -> float:
         """Of all steps."""
@@ -187,12 +190,12 @@ class OnlyLast(Sampling):
         if self.released.diameter < math.inf or self._draws(steps) is not None:
             return 0.0
         c, turns = 1 - self.released.lr * self.released.convexity, self.batches.turns(steps)
-        visits, apart = (turns.epochs, turns.per_epoch) if turns is not None else (steps, 1)
+        visits, spacing = (turns.epochs, turns.per_epoch) if turns is not None else (steps, 1)
         if c == 1:
-            return visits / apart
-        # every `apart` steps by 1, shrunk by c: (1 - c^t) / (1 - c^apart) over the noise's sqrt((1 - c^2t) / (1 - c^2))
-        forgotten = c ** (visits * apart)
-        return (1 - forgotten) / (1 + forgotten) * (1 - c * c) / (1 - c**apart) ** 2
+            return visits / spacing
+        # by 1 every `spacing` steps, shrunk by c: (1 - c^t) / (1 - c^spacing), over sqrt((1 - c^2t) / (1 - c^2))
+        forgotten = c ** (visits * spacing)
+        return (1 - forgotten) / (1 + forgotten) * (1 - c * c) / (1 - c**spacing) ** 2
 
     def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
         """Of known steps in closed form, for any number of records; of random ones for one after the other."""
@@ -241,14 +244,9 @@ class OnlyLast(Sampling):
         return min(every, drawn + epsilon_of(1 / last.shift, 1.0, 1, delta / 2))
 
 
-def drawn(sampling: Sampling | None, sample_rate: float, steps: int, released: LastWeights | None = None) -> Sampling:
+def seen_batches(
+    sampling: Sampling | None, sample_rate: float, steps: int, released: LastWeights | None = None
+) -> Sampling:
     """The batches that these arguments of `bound` and `calibrate` mean, and what is seen of them."""
-    rate = checks.sample_rate(sample_rate)
-    sampling = Poisson() if sampling is None else sampling
-    if not isinstance(sampling, Sampling):
-        raise TypeError(
-            f"Expected sampling to be a value like lw.bounds.Poisson(0.01) or lw.bounds.Shuffled(epochs=10), got "
-            f"{sampling.__name__ if isinstance(sampling, type) else type(sampling).__name__}."
-        )
-    batches = sampling.resolved(rate, steps)
+    batches = drawn(sampling, sample_rate, steps)
     return batches if released is None else OnlyLast(released, batches)

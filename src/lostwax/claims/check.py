@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lostwax.bounds import Ceiling, Sampling, bound
-from lostwax.bounds.last_weights import drawn
+from lostwax.bounds.sampling import drawn
 from lostwax.claims.games import Function, Player
 from lostwax.claims.pairs import pairs
 from lostwax.claims.rules import Claimed

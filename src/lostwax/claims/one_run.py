@@ -32,7 +32,7 @@ class Guesses(NamedTuple):
     """So many guesses about canaries, of which so many are right."""
 
     canaries: int
-    made: int
+    number: int
     right: int
 
 
@@ -194,7 +194,7 @@ class OneRun:
     def __str__(self) -> str:
         """A few lines in words."""
         sure, at = f"{100 * self.confidence:g} % confidence", f"at delta {self.delta:g}"
-        right = f"{self.guesses.right} of {self.guesses.made} guesses right, about {self.canaries:,} canaries"
+        right = f"{self.guesses.right} of {self.guesses.number} guesses right, about {self.canaries:,} canaries"
         if self.refuted:
             lines = [f"The claim is false (p = {self.p_value:.2g}): {right} ({self.scored})."]
         else:
@@ -212,7 +212,7 @@ def judged(claim: Claim, scores: Mapping[str, Array], inside: NDArray[np.bool_],
     every = [(name, guesses) for name, values in scores.items() for guesses in counted(values, inside)]
     doubt = (1 - confidence) / len(every)
     tested = [(p_value(claim.exchange, guesses), name, guesses) for name, guesses in every]
-    least, name, best = min(tested, key=lambda test: (test[0], -test[2].right / test[2].made))
+    least, name, best = min(tested, key=lambda test: (test[0], -test[2].right / test[2].number))
     guesses = [guesses for _, guesses in every]
     return OneRun(
         canaries=len(inside),

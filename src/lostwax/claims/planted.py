@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lostwax.bounds import Sampling
-from lostwax.bounds.last_weights import drawn
+from lostwax.bounds.last_weights import seen_batches
 from lostwax.claims.check import records_of
 from lostwax.claims.games import Function, Player
 from lostwax.claims.one_run import Array, Claim, OneRun, judged
@@ -102,7 +102,7 @@ class Planted:
                 raise ValueError(f"check: expected {len(self.inside)} finite scores, one per canary.")
         if not named or (noise_multiplier is None) == (epsilon is None):
             raise ValueError("check: expected scores, and either noise_multiplier or epsilon.")
-        batches = drawn(sampling, sample_rate, steps, released)
+        batches = seen_batches(sampling, sample_rate, steps, released)
         return judged(
             Claim(noise_multiplier, steps, batches, epsilon, delta), named, self.inside, confidence=confidence
         )
@@ -164,7 +164,7 @@ def check_dp_once(
     start, records = time.perf_counter(), records_of(net, data)
     planted = plant(records, canaries, seed=seed)
     slopes = Slopes.of(net, records, loss)
-    batches = drawn(sampling, sample_rate, steps, released)
+    batches = seen_batches(sampling, sample_rate, steps, released)
     claim = Claim(noise_multiplier, steps, batches, None, delta)
     with progress("check_dp_once"):
         player = Player(net, train, slopes, seed, reads_steps=released is None)
