@@ -101,7 +101,7 @@ def check_dp(
     end. They also end if the best rule is clearly below what the claim permits.
 
     Code is checked, not a model: a small net, few records and few steps with much noise show the same faults as large
-    ones, sooner.
+    ones, sooner. `lw.check_dp_once` gives a lower bound on epsilon from one run of the real size.
 
     Args:
         net: The net to train, as it is before training.
