@@ -146,7 +146,8 @@ class OnlyLast(Sampling):
         """What must be true of the losses and of the steps."""
         law = self.released
         curved = f"{law.convexity:g}-strongly convex" if law.convexity else "convex"
-        loss = f"The loss of every batch that may be drawn is {curved} and {law.smoothness:g}-smooth in the weights"
+        loss = "The loss of every batch that may be drawn, over the expected size, is "
+        loss += f"{curved} and {law.smoothness:g}-smooth in the weights"
         steps = f"Each step is theta - lr (gradient + noise) with lr = {law.lr:g}: no momentum, and the same lr."
         if law.diameter < math.inf:
             steps += f" Weights are projected onto a set of diameter {law.diameter:g}."
