@@ -22,6 +22,7 @@ ROOMS = [
     "grades",
     "cards",
     "exits",
+    "released",
     "clock",
     "seeds",
     "philox",

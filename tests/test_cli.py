@@ -292,3 +292,12 @@ def test_kappa_of_a_sample(tmp_path, capsys):
 def test_kappa_of_one_candidate(capsys):
     assert main(["kappa", "candidates", "--number", "1"]) == 2
     assert "expected number >= 2" in capsys.readouterr().err
+
+
+def test_bound_and_calibrate_of_the_last_weights(capsys):
+    options = ["--steps", "1000", "--sampling", "full", "--baseline", "0.1"]
+    law = ["--last-weights", "--lr", "1.0", "--smoothness", "1.0", "--convexity", "0.01"]
+    main(["bound", "--noise-multiplier", "18.64", *options, *law])
+    assert "success 0.29" in capsys.readouterr().out
+    main(["calibrate", "--max-success", "0.3", *options, *law])
+    assert "noise multiplier 18.63" in capsys.readouterr().out

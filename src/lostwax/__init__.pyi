@@ -31,6 +31,7 @@ from lostwax.audits import Audits as Audits
 from lostwax.bounds import bound as bound
 from lostwax.bounds import calibrate as calibrate
 from lostwax.claims import check_dp as check_dp
+from lostwax.claims import check_dp_once as check_dp_once
 from lostwax.games import Informed as Informed
 from lostwax.games import Records as Records
 from lostwax.games import Weak as Weak

@@ -96,8 +96,9 @@ class CrossEntropy:
         return p - indicators(y, outputs)
 
     def facts(self, outputs: int) -> LossFacts:
-        """One output per class."""
-        return LossFacts(classes=outputs, fewest_outputs=2, attained=False)
+        """One output per class. |p - onehot(y)|^2 <= 2 (1 - p_y)^2, and diag(p) - p p^T has no eigenvalue above 1/2."""
+        stated = LossFacts(classes=outputs, fewest_outputs=2, attained=False)
+        return stated._replace(slope=math.sqrt(2), curvature=0.5)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """p - onehot(y) is negative only in the true class."""
@@ -115,6 +116,12 @@ class BinaryCrossEntropy(_OneVsRest):
 
     def __post_init__(self) -> None:
         check_fields(self, positive_weight=above(0))
+
+    def facts(self, outputs: int) -> LossFacts:
+        """Each residual is at most a, or 1, and p (1 - p) at most 1/4."""
+        most = max(1.0, self.positive_weight)
+        stated = super().facts(outputs)
+        return stated._replace(slope=most * math.sqrt(outputs), curvature=most / 4, shortened=outputs == 1)
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each record."""
@@ -156,7 +163,7 @@ class MultiLabel(_OfTargets):
 class SquaredError(_OfTargets):
     """|out - y|^2 / 2, summed over outputs (torch's MSELoss is twice its mean over records and outputs)."""
 
-    _facts = LossFacts(quadratic=True)
+    _facts = LossFacts(quadratic=True, curvature=1.0, shortened=True)  # cut: Huber's loss of the distance
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each record."""

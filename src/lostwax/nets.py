@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from copy import deepcopy
 from itertools import pairwise
@@ -12,13 +13,55 @@ from torch.nn.parameter import is_lazy
 
 from lostwax.fields import LARGEST_SIZE, check_sizes, is_number, shown
 
-__all__ = ["TextClassifier", "cnn", "lora", "mlp", "vgg11"]
+__all__ = ["ShortFeatures", "TextClassifier", "cnn", "lora", "mlp", "vgg11"]
 
 
 def linear_layer(net: nn.Module) -> nn.Linear | None:
     """The net's only layer, if the net is an nn.Linear, possibly after an nn.Flatten; else None."""
     layers = [net] if not isinstance(net, nn.Sequential) else [part for part in net if not isinstance(part, nn.Flatten)]
     return layers[0] if len(layers) == 1 and isinstance(layers[0], nn.Linear) else None
+
+
+class ShortFeatures(nn.Module):
+    """Features whose norm is above `norm` are scaled down to it: `Sequential(ShortFeatures(1.0), Linear(d, c))`.
+
+    It bounds what one record adds to a gradient without clipping that, so that the loss stays convex in the weights.
+    """
+
+    def __init__(self, norm: float = 1.0) -> None:
+        super().__init__()
+        if not is_number(norm, whole=False) or not 0 < norm < math.inf:
+            raise ValueError(f"ShortFeatures: expected norm to be a number > 0, got {shown(norm)}.")
+        self.norm = float(norm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, ...) -> (n, d)."""
+        flat = x.flatten(1)
+        factor: Tensor = (self.norm / flat.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp_max(1)
+        return flat * factor
+
+    def extra_repr(self) -> str:
+        """The norm."""
+        return f"{self.norm:g}"
+
+
+def trained_head(net: nn.Module) -> tuple[nn.Linear, float | None]:
+    """The linear layer at the end of a net of which nothing else is trained, and the norm its features are cut to."""
+    layers = list(net) if isinstance(net, nn.Sequential) else [net]
+    head = layers[-1] if layers else net
+    if type(head) is not nn.Linear:
+        raise ValueError(
+            f"last_weights: the last layer is {type(head).__name__}, and convexity in the weights is known for an "
+            "nn.Linear alone. Leave out released: the ceiling of all steps holds."
+        )
+    ours = {id(value) for value in head.parameters()}
+    if before := [name for name, value in net.named_parameters() if value.requires_grad and id(value) not in ours]:
+        raise ValueError(
+            f"last_weights: {before[0]} is trained too, a hidden layer, so the loss is not convex in the weights. "
+            "Freeze all layers before the last, or leave out released: the ceiling of all steps holds."
+        )
+    shortened = layers[-2] if len(layers) > 1 else None
+    return head, shortened.norm if type(shortened) is ShortFeatures else None
 
 
 def check_values(source: str, net: nn.Module) -> None:

@@ -12,7 +12,7 @@ from lostwax.fields import shown
 from lostwax.progress import counted, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from torch import nn
@@ -91,6 +91,7 @@ def audit(
     metrics: Sequence[Metric] = (),
     max_minutes: float | None = None,
     attackers: Sequence[str] | None = None,
+    mechanism: Mapping[str, Any] | None = None,
 ) -> Audit:
     """Can training records be rebuilt from this model?
 
@@ -134,6 +135,8 @@ def audit(
             for its table, 40 seconds if None.
         attackers: Who is tried beside the adversary of the games: "anyone", "outsider", "insider" (who misses several
             rows). None tries all who take little time; a name, or `max_minutes`, allows a longer search. With `data`.
+        mechanism: With a fitted model: the noise that its training added, as arguments of `lw.bound`, such as
+            `{"epsilon": 1.0}`. It is believed. A way of training states its own: `OwnTraining(train, mechanism=...)`.
     """
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")
@@ -154,7 +157,12 @@ def audit(
         game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
         no_metrics = isinstance(metrics, tuple | list) and not metrics
         options = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
-        return audits.audit_model(model, data, settings, trainer=trainer, sample_weight=sample_weight, options=options)
+        result = audits.audit_model(
+            model, data, settings, trainer=trainer, sample_weight=sample_weight, options=options
+        )
+        return result if mechanism is None else audits.with_mechanism(result, mechanism)
+    if mechanism is not None:
+        raise TypeError("audit: mechanism is that of a fitted model, with data=. State it in the trainer instead.")
     for name, value in (("sample_weight", sample_weight), ("attackers", attackers)):
         if value is not None:
             raise TypeError(f"audit: {name} applies only with data=(X, y). Leave it out.")

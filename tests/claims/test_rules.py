@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lostwax.claims.games import Run
-from lostwax.claims.rules import REDUCTIONS, Claimed, Cut, LastWeights, OneStep, Summary, held_out, rules
+from lostwax.claims.rules import REDUCTIONS, Claimed, Cut, Discriminant, OneStep, Summary, held_out, rules
 
 CLAIMED = Claimed(noise=0.5, rate=0.1, steps=20)
 WORLDS = (np.arange(60) % 2).astype(float)
@@ -58,8 +58,8 @@ def test_weights_without_noise_are_found_among_noisy_ones():
     moved = 100 * noise(60, 3)
     moved[:, 2] = torch.from_numpy(WORLDS)
     every = runs(torch.zeros(60, 1, 1), moved)
-    assert held_out(LastWeights(("weight",), None, 1e-6), every, WORLDS) == 1
-    assert held_out(LastWeights(("weight",), None, 1e6), every, WORLDS) < 0.8
+    assert held_out(Discriminant(("weight",), None, 1e-6), every, WORLDS) == 1
+    assert held_out(Discriminant(("weight",), None, 1e6), every, WORLDS) < 0.8
 
 
 def test_nothing_is_found_in_noise():

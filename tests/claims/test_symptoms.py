@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from lostwax.claims.games import Run
-from lostwax.claims.rules import Claimed, LastWeights, Summary
+from lostwax.claims.rules import Claimed, Discriminant, Summary
 from lostwax.claims.symptoms import symptoms
 
 NET = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
@@ -46,12 +46,12 @@ def test_noise_that_repeats():
 def test_a_layer_without_noise():
     (found,) = symptoms(runs(noise(20, 10, 3), quiet={"0.weight"}), RULE, NET, 10)
     assert found.look_for == "noise that is missing on 0.weight"
-    (found,) = symptoms(runs(noise(20, 10, 3)), LastWeights(("0.bias",), "0.bias", 1e-6), NET, 10)
+    (found,) = symptoms(runs(noise(20, 10, 3)), Discriminant(("0.bias",), "0.bias", 1e-6), NET, 10)
     assert found.look_for == "noise that is missing on 0.bias"
 
 
 def test_a_buffer():
-    (found,) = symptoms(runs(noise(20, 10, 3)), LastWeights(("1.running_mean",), "1.running_mean", 1e6), NET, 10)
+    (found,) = symptoms(runs(noise(20, 10, 3)), Discriminant(("1.running_mean",), "1.running_mean", 1e6), NET, 10)
     assert "buffer" in found.look_for
 
 

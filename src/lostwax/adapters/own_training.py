@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
 from itertools import chain, pairwise
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -29,9 +29,10 @@ from lostwax.adapters.net_state import (
     unwrapped,
     without_prefix,
 )
+from lostwax.bounds import bound
 from lostwax.exits import exits_refused
-from lostwax.fields import at_least, check_fields, shown
-from lostwax.games import Cohort, Records, Release, Step, TrainerFacts
+from lostwax.fields import at_least, check_fields, expect, shown
+from lostwax.games import Cohort, Mechanism, Records, Release, Step, TrainerFacts
 from lostwax.inits import FromNet, Init, public, start_of
 from lostwax.progress import counted
 from lostwax.seeds import generator, seed_torch
@@ -65,6 +66,10 @@ class OwnTraining:
     number. The function is then copied to other processes, and must not rely on changes to global variables. `noise` is
     measured by `settled`; `labels`, the lowest and highest, are set by an audit whose labels are several whole numbers
     per record: attacks take them for numbers, the function gets them as int64.
+
+    `mechanism` states the noise that the function adds, for a ceiling: what `lw.bound` takes, such as
+    `lw.adapters.opacus.mechanism(engine, loader)` or `{"epsilon": 1.0, "delta": 1e-5}`. It is believed; `lw.check_dp`
+    checks it.
     """
 
     function: Function
@@ -74,6 +79,7 @@ class OwnTraining:
     processes: int | None = field(default=None, kw_only=True, metadata={"identity": False})
     noise: float | None = field(default=None, kw_only=True, metadata={"identity": False})
     labels: tuple[int, int] | None = field(default=None, kw_only=True)
+    mechanism: Mapping[str, Any] | None = field(default=None, kw_only=True, hash=False, metadata={"identity": False})
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -81,6 +87,14 @@ class OwnTraining:
                 f"OwnTraining: expected a function(net, x, y, seed) that trains a net, got {shown(self.function)}."
             )
         check_fields(self, seed=at_least(0), place=at_least(0), processes=at_least(1), noise=at_least(0))
+        if self.mechanism is not None:
+            expect(
+                self,
+                "seed",
+                "None with a mechanism: an adversary who knows the seed knows the noise",
+                self.seed is None,
+            )
+            bound(**self.mechanism, baseline=0.5)  # raises what is wrong with it
         example = "an initialisation, such as lw.inits.Given(state)"
         check_takes("OwnTraining", "init", self.init, example, None, [0], seed=0)
         try:
@@ -125,6 +139,8 @@ class OwnTraining:
             private_start=private,
             one_by_one=True,
             noise=self.noise,
+            steps=None if self.mechanism is None else self.mechanism.get("steps"),
+            mechanism=None if self.mechanism is None else cast(Mechanism, dict(self.mechanism)),
             settled=self.settled,
             where_it_tells=self.where_it_tells,
             with_labels=lambda low, high: replace(self, labels=(low, high)),
@@ -137,7 +153,7 @@ class OwnTraining:
         by another order of sums), is deterministic: it may as well be given one that is known. Otherwise `noise` is how
         far another seed moves the weights, over how far another record does.
         """
-        if self.seed is not None or self.noise is not None:
+        if self.seed is not None or self.noise is not None or self.mechanism is not None:
             return self
 
         def weights(place: int, number: int) -> Tensor:

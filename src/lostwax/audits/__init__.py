@@ -1,6 +1,7 @@
 """The two kinds of audit, this very model and this way of training, and what they find."""
 
 from lostwax.audits.audit import Audit, Finding, Verdict
+from lostwax.audits.ceiling import with_mechanism
 from lostwax.audits.checks import check_arguments, check_attacks, check_games, check_minutes
 from lostwax.audits.models import audit_model
 from lostwax.audits.play import Settings
@@ -8,4 +9,4 @@ from lostwax.audits.procedure import audit_procedure
 from lostwax.audits.several import Audits
 
 __all__ = ["Audit", "Audits", "Finding", "Settings", "Verdict", "audit_model", "audit_procedure"]
-__all__ += ["check_arguments", "check_attacks", "check_games", "check_minutes"]
+__all__ += ["check_arguments", "check_attacks", "check_games", "check_minutes", "with_mechanism"]

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from lostwax.audits import given
-from lostwax.audits.audit import Finding
+from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.membership import MembershipFinding
 from lostwax.audits.scoring import Scoring
 from lostwax.bounds import Ceiling, bound, kappa_from_samples
 from lostwax.bounds import Records as Together
 from lostwax.bounds.checks import MOST_RECORDS
-from lostwax.bounds.sampling import drawn
-from lostwax.games import Hints, Mechanism, Records
+from lostwax.bounds.last_weights import seen_batches
+from lostwax.games import Hints, Mechanism, Note, Records
 from lostwax.games.judges import Judge
 from lostwax.numerals import at_most, round_up
 from lostwax.seeds import generator
 
 SURE = 0.999  # that the blind guess is no better than what the prior's records say
 DELTA = 1e-5  # at which epsilon is stated
+OF_TEN = 0.1  # one of ten records
 MOST = 1_000  # of the prior's records, drawn at random, are compared with each other
 
 
@@ -39,6 +42,7 @@ class Privacy:
     epsilon: float
     delta: float
     adjacency: str  # of epsilon
+    reconstruction: Ceiling | None = None  # which of ten records was used? None in files up to 0.3.0
 
     @property
     def sentence(self) -> str:
@@ -46,6 +50,7 @@ class Privacy:
         return (
             f"epsilon {round_up(self.epsilon)} at delta {self.delta:g} ({self.adjacency}); which of two records was "
             f"used is told in at most {at_most(self.membership.upper)} of cases, where guessing is right in half"
+            + ("" if self.reconstruction is None else f", and which of ten in {at_most(self.reconstruction.upper)}")
         )
 
 
@@ -53,9 +58,28 @@ def privacy_of(mechanism: Mechanism | None) -> Privacy | None:
     """From the mechanism that the trainer states; None without one."""
     if mechanism is None:
         return None
-    steps, noise = mechanism["steps"], mechanism["noise_multiplier"]
-    sampling = drawn(mechanism.get("sampling"), mechanism["sample_rate"], steps)
-    return Privacy(bound(**mechanism, baseline=0.5), sampling.epsilon(noise, steps, DELTA), DELTA, sampling.adjacency)
+    two, ten = (bound(**mechanism, baseline=baseline) for baseline in (0.5, OF_TEN))
+    if "epsilon" in mechanism:
+        stated = mechanism["epsilon"], mechanism.get("delta", 0.0)
+        return Privacy(two, *stated, "that of the privacy guarantee", ten)
+    steps, noise = mechanism.get("steps", 1), mechanism["noise_multiplier"]
+    rate = mechanism.get("sample_rate", 1.0)
+    sampling = seen_batches(mechanism.get("sampling"), rate, steps, mechanism.get("released"))
+    return Privacy(two, sampling.epsilon(noise, steps, DELTA), DELTA, sampling.adjacency, ten)
+
+
+def with_mechanism(audit: Audit, mechanism: Mapping[str, Any]) -> Audit:
+    """A fitted model whose owner states that noise was added: its optimum, which noise keeps from the release, is left.
+
+    The statement is believed, and noted.
+    """
+    note = Note("The owner states the noise of training, which this audit does not check.")
+    return replace(
+        audit,
+        privacy=privacy_of(cast(Mechanism, dict(mechanism))),
+        findings=audit.findings[:1],
+        notes=(*audit.notes, note),
+    )
 
 
 def ceiling_of(

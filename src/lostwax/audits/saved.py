@@ -285,7 +285,8 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
     asked = plain.get("membership")
     if asked is not None and not 2 <= len(asked["pairs_right"]) == len(asked["above"]) <= MOST_VICTIMS:
         yield "membership does not hold two numbers per victim, of two victims or more"
-    for ceiling in (plain["ceiling"], (plain.get("privacy") or {}).get("membership")):
+    privacy = plain.get("privacy") or {}
+    for ceiling in (plain["ceiling"], privacy.get("membership"), privacy.get("reconstruction")):
         if ceiling is not None:
             low, high, blind = (float(ceiling[name]) for name in LOGS)
             if not blind - ROUNDING <= low <= high + ROUNDING <= 2 * ROUNDING:

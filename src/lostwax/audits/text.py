@@ -241,6 +241,8 @@ def _proof(audit: Audit) -> Iterator[Fact]:
     if audit.privacy is not None:
         two, privacy = audit.privacy.membership, audit.privacy
         yield Fact(at_most(two.upper), "ceiling for membership", "any attack that tells which of two records was used")
+        if (ten := privacy.reconstruction) is not None:
+            yield Fact(at_most(ten.upper), "ceiling for reconstruction", "any attack that names one of ten records")
         yield Fact(round_up(privacy.epsilon), "ε", f"at δ = {privacy.delta:g}; {privacy.adjacency}")
 
 

@@ -12,7 +12,7 @@ from lostwax.bounds.ceiling import Ceiling
 from lostwax.bounds.closed_forms import gaussian, log, log_add
 from lostwax.bounds.inequalities import ADJACENCY, epsilon_of
 from lostwax.bounds.random_batches import subsampled
-from lostwax.bounds.sampling import Curve, FullBatch, Poisson, Sampling
+from lostwax.bounds.sampling import ZERO_OUT, BallsInBins, Curve, Draws, FullBatch, Poisson, Sampling
 
 if TYPE_CHECKING:
     from lostwax.trainers.batches import Law
@@ -29,6 +29,11 @@ class _InPlace(Sampling):
     def curves(self) -> tuple[Curve, ...]:
         """Left out, and set to zero."""
         return self._left_out, self._set_to_zero
+
+    def draws(self, steps: int) -> Draws:
+        """Left out: it takes the place of another one."""
+        rate = self.share(steps)
+        return Draws(rate * (1 + 1e-15), 2.0) if rate < 1 else Draws(1.0)
 
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         left_out = self._left_out(log_kappa, noise, steps, tolerance)
@@ -180,3 +185,53 @@ class TruncatedPoisson(_InPlace):
         poisson = epsilon_of(noise, self.rate, steps, delta / 2)
         cost = (1 + math.exp(min(poisson, 700.0))) * math.exp(self._log_displaced(steps))
         return poisson if cost <= delta / 2 else epsilon_of(noise / 2, self.rate, steps, delta)
+
+
+@final
+@dataclass(frozen=True)
+class Allocation(Sampling):
+    """Each record is in `visits_per_record` of the T steps, all such choices being equally likely and independent.
+
+    Such a choice is made by a random partition of the steps into as many blocks, and a random step of each. Whoever is
+    told the partition sees as many epochs of balls-in-bins as there are blocks, of floor(T / k) steps or more each: the
+    upper end (compare Feldman and Shenfeld 2025, arXiv 2502.08202), exact for one step. The lower end is the test by
+    the sum of all steps.
+    """
+
+    visits_per_record: int
+
+    adjacency = ZERO_OUT
+    tight = False
+    words = "each record is in that many steps, drawn uniformly and independently, and the draws stay secret"
+    epsilon_words = BallsInBins.epsilon_words
+
+    def __post_init__(self) -> None:
+        checks.whole("visits_per_record", self.visits_per_record, "It is the number of steps that a record is in.")
+
+    def visits(self, steps: int) -> int:
+        """The same for every record."""
+        if self.visits_per_record > steps:
+            raise ValueError(
+                f"Expected at most steps={steps} visits_per_record, got {self.visits_per_record}: no step has a record "
+                "twice."
+            )
+        return self.visits_per_record
+
+    def _in_blocks(self, steps: int) -> tuple[BallsInBins, int]:
+        """As many blocks of the fewest steps."""
+        visits = self.visits(steps)
+        return BallsInBins(visits), visits * (steps // visits)
+
+    def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        blocks, fewer = self._in_blocks(steps)
+        upper = blocks.ceiling(log_kappa, noise, fewer, tolerance)
+        if self.visits_per_record in (1, steps):
+            return upper
+        by_sum = gaussian(log_kappa, noise * math.sqrt(steps) / self.visits_per_record)
+        method = f"{upper.method}, {self.visits_per_record} of {steps:,} steps"
+        return replace(upper, log_lower=min(by_sum.log_lower, upper.log_upper), method=method)
+
+    def information(self, noise: float, steps: int) -> float:
+        """That of the blocks."""
+        blocks, fewer = self._in_blocks(steps)
+        return min(super().information(noise, steps), blocks.information(noise, fewer))

@@ -20,10 +20,12 @@ from lostwax.bounds.goals import (
     wanted_success,
 )
 from lostwax.bounds.inequalities import ADJACENCY
+from lostwax.bounds.last_weights import seen_batches
 from lostwax.bounds.random_batches import LEAST_NOISE
-from lostwax.bounds.sampling import Sampling, drawn
+from lostwax.bounds.sampling import Sampling
 from lostwax.cards import card
 from lostwax.numerals import at_most, percent, round_up
+from lostwax.released import LastWeights
 
 TOLERANCE = 1e-4  # relative width of a ceiling
 SHARP_TOLERANCE = 1e-6  # ... and of the last one of `calibrate`
@@ -45,6 +47,7 @@ def bound(
     goal: Success | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
+    released: LastWeights | None = None,
 ) -> Ceiling: ...
 
 
@@ -61,6 +64,7 @@ def bound(
     goal: MeanSquaredError,
     epsilon: float | None = None,
     delta: float = 0.0,
+    released: LastWeights | None = None,
 ) -> Floor: ...
 
 
@@ -76,6 +80,7 @@ def bound(
     goal: Goal | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
+    released: LastWeights | None = None,
 ) -> Ceiling | Floor:
     """Certified ceiling on the success of any attack on DP-SGD, or on any (epsilon, delta)-DP mechanism.
 
@@ -89,16 +94,18 @@ def bound(
     `goal` says what is at risk: Record() (the default), Records(k) together or Records(k, of=n), Attribute(prior),
     Membership(fpr), all of `lw.bounds`; MeanSquaredError(prior) gives a `Floor` under the error instead. For records,
     give the success of the best blind guess (`baseline`) or its natural log. The answer states what it assumes.
-    `tolerance` is the relative width of the interval to aim at.
+    `tolerance` is the relative width of the interval to aim at. `released=lw.bounds.LastWeights(lr, smoothness,
+    convexity)` is for convex losses of which nobody sees any weights but the last.
     """
     log_kappa = None if baseline is None and log_baseline is None else checks.baseline(baseline, log_baseline)
     goal = wanted(goal)
     goal.checked(log_kappa)
     if epsilon is not None:
-        if (noise_multiplier, sample_rate, steps, sampling, tolerance) != (None, 1.0, 1, None, TOLERANCE):
+        others = (noise_multiplier, sample_rate, steps, sampling, tolerance, released)
+        if others != (None, 1.0, 1, None, TOLERANCE, None):
             raise ValueError(
                 "bound: epsilon is that of the whole training, for one record. Leave out noise_multiplier, "
-                "sample_rate, steps, sampling and tolerance, or, for a sharper ceiling, epsilon."
+                "sample_rate, steps, sampling and tolerance, and released, or, for a sharper ceiling, epsilon."
             )
         return goal.answer(guarantee_leak(epsilon, delta), log_kappa, TOLERANCE)
     if noise_multiplier is None:
@@ -112,7 +119,9 @@ def bound(
         )
     noise, count = checks.noise_multiplier(noise_multiplier), checks.steps(steps)
     tolerance = checks.tolerance(tolerance)
-    return goal.answer(noise_leak(noise, count, drawn(sampling, sample_rate, count)), log_kappa, tolerance)
+    return goal.answer(
+        noise_leak(noise, count, seen_batches(sampling, sample_rate, count, released)), log_kappa, tolerance
+    )
 
 
 @dataclass(frozen=True)
@@ -166,19 +175,20 @@ def calibrate(
     delta: float = 1e-5,
     sampling: Sampling | None = None,
     goal: Success | None = None,
+    released: LastWeights | None = None,
 ) -> Plan:
     """Least noise multiplier whose certified ceiling is at most `max_success`.
 
     To one part in ten thousand for Poisson sampling and closed forms, in a thousand for others and for other goals than
-    Record(). Within a thousandth of the baseline it may be 1 % above the least; closer targets are refused. `sampling`
-    and `goal` are those of `bound`.
+    Record(). Within a thousandth of the baseline it may be 1 % above the least; closer targets are refused. `sampling`,
+    `goal` and `released` are those of `bound`.
     """
     aim = wanted_success(goal)
     log_kappa = None if baseline is None and log_baseline is None else checks.baseline(baseline, log_baseline)
     aim.checked(log_kappa)
     target = checks.max_success(max_success)
     count = checks.steps(steps)
-    batches = drawn(sampling, sample_rate, count)
+    batches = seen_batches(sampling, sample_rate, count, released)
     delta = checks.probability("delta", delta, "It is the delta at which epsilon is reported, for instance 1e-5.")
 
     def at(noise: float, tolerance: float) -> Ceiling:
@@ -226,8 +236,7 @@ def _least_noise(
 
     # Full batches: Phi(Phi^-1(kappa) + sqrt(T) / s) = target. The same noise is enough for any sampling.
     gap = normal_quantile(log_target) - normal_quantile(log_kappa)
-    visits = sampling.sensitivity * math.sqrt(sampling.visits(steps))
-    full = min(visits / gap, MAX_NOISE) if gap > 0 else MAX_NOISE
+    full = min(sampling.length(steps) / gap, MAX_NOISE) if gap > 0 else MAX_NOISE
     if sampling.as_full_batches(steps):  # and needed
         return _first_to_meet(target, full, 1e-13, lambda noise: at(noise, SHARP_TOLERANCE))
     log_limit = sampling.log_limit(log_kappa, steps)

@@ -11,9 +11,11 @@ from numpy.typing import ArrayLike
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
-from lostwax.bounds.sampling import Cyclic, Sampling
+from lostwax.bounds.closed_forms import gaussian
+from lostwax.bounds.sampling import BallsInBins, Cyclic, FullBatch, Sampling
 
 ONCE = Cyclic(1)
+APART = 24  # distances of bins that are tried
 
 
 @final
@@ -56,6 +58,27 @@ class Correlated(Sampling):
             facts["words"] = f"{self.batches.words}, among steps that are {self.bands} apart, and in no others"
         for name, value in facts.items():
             object.__setattr__(self, name, value)
+
+    @staticmethod
+    def in_bins(matrix: ArrayLike, steps: int, epochs: int = 1) -> CorrelatedBins:
+        """Each record in one random step of an epoch, the same in all epochs: `CorrelatedBins`, from C as in `of`."""
+        c = np.asarray(matrix, float)
+        if c.ndim == 1:
+            lags = np.arange(steps)[:, None] - np.arange(steps)
+            c = np.where((lags >= 0) & (lags < len(c)), c[lags.clip(0, len(c) - 1)], 0.0)
+        if c.shape != (steps, steps) or not np.isfinite(c).all() or np.triu(c, 1).any() or not c.any():
+            raise ValueError(f"Expected a lower triangular matrix C of {steps} steps, got shape {c.shape}.")
+        bins = BallsInBins(epochs).per_epoch(steps)
+        moves = np.abs(c).reshape(steps, epochs, bins).sum(1)  # (steps, bins) what a record in this bin moves
+        gram, away = moves.T @ moves, np.subtract.outer(np.arange(bins), np.arange(bins))
+        longest, laws = float(gram.diagonal().max()), []
+        for spacing in np.unique(np.round(np.geomspace(1, bins, APART))).astype(int).tolist():
+            near = gram[(away % spacing == 0) & (away != 0)]
+            shared = min(float(near.max(initial=0.0)) * (1 + 1e-12), longest)
+            laws.append((bins // spacing, shared, longest * (1 + 1e-12) - shared))
+        mean = moves.mean(1)
+        least = float((mean @ moves).min() / np.linalg.norm(mean)) if (c >= 0).all() else 0.0
+        return CorrelatedBins(epochs, bins, tuple(laws), least)
 
     @classmethod
     def of(cls, matrix: ArrayLike, batches: Sampling = ONCE) -> Self:
@@ -117,3 +140,74 @@ class Correlated(Sampling):
     def epsilon(self, noise: float, steps: int, delta: float) -> float:
         """That of the steps that it may be in."""
         return self.batches.epsilon(noise / self.norm, self._record_steps(steps), delta)
+
+
+@final
+@dataclass(frozen=True)
+class CorrelatedBins(Sampling):
+    """Correlated noise, each record in one random step of an epoch, the same in all: `Correlated.in_bins(C, steps)`.
+
+    Let M_j be what a record in bin j moves at most: the sum of the absolute columns of C of its steps. Given the steps
+    before, a row of C G + Z is Gaussian, and by Kahane's inequality, row by row from the last, ratios of training with
+    the record to training without are spread at most like the mean over j of exp(<M_j, Z> / s^2 - |M_j|^2 / (2 s^2)),
+    however gradients adapt. Only K_ij = <M_i, M_j> matters, and larger entries only spread it more. Take classes of
+    bins that are some distance apart, and tell which class has the record. In it K is at most u where i != j, and
+    u + v where i = j: one Gaussian step of length sqrt(u), and one epoch of balls-in-bins of length sqrt(v). `laws`
+    holds (bins of a class, u, v) for several distances.
+    """
+
+    epochs: int
+    bins: int
+    laws: tuple[tuple[int, float, float], ...]
+    least: float  # the shift of a test by the sum over bins
+
+    adjacency = BallsInBins.adjacency
+    tight = False
+    independent = False
+    words = "each record is in one step per epoch, the same in all, drawn uniformly, and the draws stay secret"
+
+    def visits(self, steps: int) -> int:
+        """One per epoch."""
+        if steps != self.epochs * self.bins:
+            raise ValueError(f"Expected steps={self.epochs * self.bins}, those of the matrix C, got {steps}.")
+        return self.epochs
+
+    def length(self, steps: int) -> float:
+        """Of the longest move."""
+        _, shared, alone = self.laws[0]
+        return math.sqrt(shared + alone)
+
+    def _best(self, noise: float) -> tuple[int, float, float]:
+        """The law with the least variance of the loss, or about that."""
+
+        def variance(law: tuple[int, float, float]) -> float:
+            bins, shared, alone = law
+            spread = min(alone / noise**2, 600.0)
+            return math.sqrt(shared) / noise + math.sqrt(math.log1p(math.expm1(spread) / bins))
+
+        return min(self.laws, key=variance)
+
+    def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        self.visits(steps)
+        bins, shared, alone = self._best(noise)
+        epoch = BallsInBins(1).ceiling(log_kappa, noise / math.sqrt(alone) * (1 - 1e-15), bins, tolerance)
+        log_upper, log_slope = epoch.log_upper, epoch.log_slope or 0.0
+        if shared > 0 and log_upper < 0:
+            moved = gaussian(log_upper, noise / math.sqrt(shared))
+            log_upper, log_slope = moved.log_upper, log_slope + (moved.log_slope or 0.0)
+        full = gaussian(log_kappa, noise / self.length(steps))
+        if full.log_upper <= log_upper:
+            log_upper, log_slope = full.log_upper, full.log_slope or 0.0
+        low = gaussian(log_kappa, noise / self.least).log_lower if self.least > 0 else log_kappa
+        method = f"{epoch.method}, correlated noise"
+        return Ceiling(min(low, log_upper), log_upper, log_kappa, method, log_slope=log_slope)
+
+    def information(self, noise: float, steps: int) -> float:
+        """Given the bin, that of its move; and at most that of both parts."""
+        bins, shared, alone = self._best(noise)
+        known = self.length(steps) ** 2 / (2 * noise**2)
+        return min(known, shared / (2 * noise**2) + BallsInBins(1).information(noise / math.sqrt(alone), bins))
+
+    def epsilon(self, noise: float, steps: int, delta: float) -> float:
+        """Of the longest move, as if the bin were known."""
+        return FullBatch().epsilon(noise / self.length(steps), 1, delta)

@@ -18,7 +18,6 @@ from lostwax.bounds.curve import CeilingCurve, at_least, best_of_several, log_mo
 from lostwax.bounds.inequalities import from_dp
 from lostwax.bounds.sampling import Curve, Sampling
 
-ONE_RUN = "One training run on these records is released, with any of its intermediate models."
 INDEPENDENT = "No other record depends on the secret one. (Copies and relatives belong into a group: Records(k).)"
 WHOLE = "The baseline is the success of the best guess from all that the adversary knows besides the release."
 
@@ -36,6 +35,7 @@ class Leak(NamedTuple):
     adjacency: str  # what training without the record means
     independent: bool = False  # several records can be tested independently of each other
     in_groups: bool = False  # groups of records have a separate ceiling, as fast as that of one
+    release: str = Sampling.release  # what the adversary sees, in words
 
 
 def noise_leak(noise: float, steps: int, sampling: Sampling) -> Leak:
@@ -50,10 +50,15 @@ def noise_leak(noise: float, steps: int, sampling: Sampling) -> Leak:
         ceiling=lambda log_kappa, tolerance, records: sampling.ceiling(log_kappa, noise, steps, tolerance, records),
         curves=lambda tolerance: [enclosed(curve, tolerance) for curve in sampling.curves],
         information=lambda: sampling.information(noise, steps),
-        assumptions=(f"{added} of clipped gradients, one gradient per record.", sampling.assumption),
+        assumptions=(
+            f"{added} of clipped gradients, one gradient per record.",
+            sampling.assumption,
+            *sampling.conditions,
+        ),
         adjacency=sampling.adjacency,
         independent=sampling.independent,
         in_groups=sampling.in_groups,
+        release=sampling.release,
     )
 
 
@@ -123,7 +128,7 @@ class Success(Goal):
     def answer(self, leak: Leak, log_kappa: float | None, tolerance: float) -> Ceiling:
         """No attack on this leak reaches the goal more often."""
         ceiling = self._ceiling(leak, self.checked(log_kappa), tolerance)
-        return replace(ceiling, assumptions=(*leak.assumptions, *self.assumptions(leak), ONE_RUN))
+        return replace(ceiling, assumptions=(*leak.assumptions, *self.assumptions(leak), leak.release))
 
 
 @final
@@ -333,7 +338,7 @@ class MeanSquaredError(Goal):
         else:
             deviations = np.array([*self.prior], float)
             blind, error = float(np.mean(deviations**2)), gaussian_floor(deviations, information)
-        return Floor(error, blind, information, assumptions=(*leak.assumptions, *self.assumptions(leak), ONE_RUN))
+        return Floor(error, blind, information, assumptions=(*leak.assumptions, *self.assumptions(leak), leak.release))
 
 
 def _keep_tuple(goal: Goal, prior: Mapping[Any, float] | Sequence[float]) -> None:

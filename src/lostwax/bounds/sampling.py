@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, final
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
@@ -21,6 +21,20 @@ ZERO_OUT = "the gradient of one record set to zero"
 Curve = Callable[[float, float, int, float], Ceiling]  # the ceiling of a log baseline, noise, steps and tolerance
 
 
+class Draws(NamedTuple):
+    """The record is in each step with this probability, whatever was drawn before, and then moves the sum so far."""
+
+    rate: float
+    jump: float = 1.0
+
+
+class Turns(NamedTuple):
+    """The record is in one step of each epoch, always the same one."""
+
+    epochs: int
+    per_epoch: int
+
+
 @dataclass(frozen=True)
 class Sampling(ABC):
     """How a record comes into the batches of T noisy steps."""
@@ -33,6 +47,8 @@ class Sampling(ABC):
     independent = True  # records are drawn independently of each other
     in_groups = False  # groups of records have a separate ceiling
     words = "the batches are drawn as stated, and the draws stay secret"
+    release = "One training run on these records is released, with any of its intermediate models."
+    conditions: ClassVar[tuple[str, ...]] = ()  # what else must be true of the training
 
     @property
     def assumption(self) -> str:
@@ -46,6 +62,18 @@ class Sampling(ABC):
     def share(self, steps: int) -> float:
         """The share of the steps that a record is in, on average."""
         return self.visits(steps) / steps
+
+    def length(self, steps: int) -> float:
+        """How far the record moves what is released, all steps together, if its steps are known: in clipping norms."""
+        return self.sensitivity * math.sqrt(self.visits(steps))
+
+    def draws(self, steps: int) -> Draws | None:
+        """If the record is drawn in each step anew, and alike."""
+        return None
+
+    def turns(self, steps: int) -> Turns | None:
+        """If the record has a place in each epoch."""
+        return None
 
     def resolved(self, sample_rate: float, steps: int) -> Self:
         """With the `sample_rate` of the call, where this value leaves it open; else it must not contradict."""
@@ -67,7 +95,7 @@ class Sampling(ABC):
         single = self._one(log_kappa, noise, steps, tolerance)
         if records == 1:
             return single
-        together = gaussian(log_kappa, noise / self.sensitivity, self.visits(steps), records)
+        together = gaussian(log_kappa, noise / self.length(steps), 1, records)
         log_upper, log_slope = log_kappa, 0.0
         for left in reversed(range(records)):
             last = self._without(left)._one(log_upper, noise, steps, tolerance)
@@ -98,7 +126,12 @@ class Sampling(ABC):
 
     def law(self, steps: int) -> Law:
         """How `lw.DPSGD(batches=...)` draws batches, and weighs evidence for a record."""
-        raise ValueError(f"DPSGD: it cannot draw batches by {type(self).__name__}. Use another value of lw.bounds.")
+        from lostwax.trainers.batches import Independent
+
+        draws = self.draws(steps)
+        if draws is None:
+            raise ValueError(f"DPSGD: it cannot draw batches by {type(self).__name__}. Use another value of lw.bounds.")
+        return Independent(draws.rate, steps)
 
     def as_full_batches(self, steps: int) -> bool:
         """True if the ceiling is that of as many full-batch steps as a record is in."""
@@ -148,11 +181,9 @@ class Poisson(Sampling):
         """The rate."""
         return 1.0 if self.rate is None else self.rate
 
-    def law(self, steps: int) -> Law:
-        """Independent draws."""
-        from lostwax.trainers.batches import Independent
-
-        return Independent(self.share(steps), steps)
+    def draws(self, steps: int) -> Draws:
+        """With this rate."""
+        return Draws(self.share(steps))
 
     def resolved(self, sample_rate: float, steps: int) -> Self:
         """With the rate of the call."""
@@ -189,11 +220,9 @@ class FullBatch(Sampling):
     in_groups = True
     words = "no record is in a step more than once"
 
-    def law(self, steps: int) -> Law:
-        """No draws."""
-        from lostwax.trainers.batches import Independent
-
-        return Independent(1.0, steps)
+    def draws(self, steps: int) -> Draws:
+        """In every step."""
+        return Draws(1.0)
 
     def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
         """A closed form."""
@@ -239,6 +268,11 @@ class Cyclic(Sampling):
     def as_full_batches(self, steps: int) -> bool:
         """Always."""
         return True
+
+    def turns(self, steps: int) -> Turns:
+        """Epochs of equal length, or the last is longer."""
+        visits = self.visits(steps)
+        return Turns(visits, steps // visits)
 
     def law(self, steps: int) -> Law:
         """Always the same order."""

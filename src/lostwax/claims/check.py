@@ -101,7 +101,7 @@ def check_dp(
     end. They also end if the best rule is clearly below what the claim permits.
 
     Code is checked, not a model: a small net, few records and few steps with much noise show the same faults as large
-    ones, sooner.
+    ones, sooner. `lw.check_dp_once` gives a lower bound on epsilon from one run of the real size.
 
     Args:
         net: The net to train, as it is before training.
@@ -123,7 +123,7 @@ def check_dp(
         loss: What the adversary takes for the loss; None for the usual one: cross-entropy for classes.
         seed: Seed of every random draw.
     """
-    start, records = time.perf_counter(), _records(net, data)
+    start, records = time.perf_counter(), records_of(net, data)
     if not callable(train):
         raise TypeError(f"check_dp: expected a function(net, x, y, seed), got {shown(train)}.")
     for name, value, least in (("games", games, 1), ("trials", trials, FEWEST_TRIALS)):
@@ -195,7 +195,8 @@ def _bet(strategy: Strategy, player: Player, permitted: float, games: int, seed:
     return fortune
 
 
-def _records(net: nn.Module, data: Any) -> Records:
+def records_of(net: nn.Module, data: Any) -> Records:
+    """The data of a check, in the net's dtype."""
     if not isinstance(data, Records):
         if not isinstance(data, list | tuple) or len(data) != 2:
             raise TypeError(f"check_dp: expected data=(X, y) or lw.Records, got {type(data).__name__}.")

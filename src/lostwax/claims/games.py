@@ -85,7 +85,16 @@ class Player:
         """Train with the first or the second canary, with a seed that derives from the purpose."""
         place = len(pair.others) if self.place is None else self.place
         data = Records.together([pair.others[:place], pair.canaries[which : which + 1], pair.others[place:]])
-        own_seed = int(generator(self.seed, "check_dp", *purpose).integers(2**31))
+        last, path, steps = self.trained(data, int(generator(self.seed, "check_dp", *purpose).integers(2**31)))
+        moved = {name: _finite(value).double() - self._start[name].double() for name, value in last.items()}
+        finite = all(bool(value.isfinite().all()) for value in last.values())
+        return Run(*self._along(path, pair), moved, steps, finite)
+
+    def trained(self, data: Records, own_seed: int) -> tuple[dict[str, Tensor], list[Tensor], int | None]:
+        """The last weights and buffers, flat weights after every step that is seen, and how many those are.
+
+        None if only the last weights are seen.
+        """
         net = deepcopy(self.net)
         with generators_kept(), exits_refused("check_dp: the function"), _recorded(net) as seen:
             seed_all(own_seed)
@@ -94,9 +103,7 @@ class Player:
         flat = torch.cat([last[name].flatten() for name in trainable(self.net)])
         read = _leading_to(flat, seen, self.slopes.start) if self.reads_steps and not path else []
         path = [_finite(weights) for weights in path or read or [flat]]
-        moved = {name: _finite(value).double() - self._start[name].double() for name, value in last.items()}
-        finite = all(bool(value.isfinite().all()) for value in last.values())
-        return Run(*self._along(path, pair), moved, len(path) if len(path) > 1 or read else None, finite)
+        return last, path, len(path) if len(path) > 1 or read else None
 
     @property
     def _start(self) -> dict[str, Tensor]:

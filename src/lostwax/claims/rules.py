@@ -200,7 +200,7 @@ class OneStep:
 
 
 @dataclass(frozen=True)
-class LastWeights:
+class Discriminant:
     """The last weights along the difference of the mean weights of both worlds, where they vary least."""
 
     names: tuple[str, ...]
@@ -215,7 +215,7 @@ class LastWeights:
         """The layer, if directions with little noise are looked for in it."""
         return self.layer if self.ridge < 1 else None
 
-    def fit(self, runs: Sequence[Run], worlds: Array) -> LastWeights:
+    def fit(self, runs: Sequence[Run], worlds: Array) -> Discriminant:
         """Fisher's discriminant with a ridge, by the products of runs: there are more weights than runs."""
         table = torch.stack([self._flat(run) for run in runs])  # (m, p)
         second = torch.from_numpy(worlds == 1)
@@ -225,7 +225,7 @@ class LastWeights:
         gram = centred @ centred.mT
         weight = self.ridge * gram.trace() / len(table) + 1e-300
         inner = torch.linalg.lstsq(gram + weight * torch.eye(len(table)).to(gram), centred @ gap).solution
-        return LastWeights(self.names, self.layer, self.ridge, gap - centred.mT @ inner)
+        return Discriminant(self.names, self.layer, self.ridge, gap - centred.mT @ inner)
 
     def __call__(self, runs: Sequence[Run]) -> Array:
         """A score for every run."""
@@ -241,7 +241,7 @@ class LastWeights:
         return f"last weights of {'all layers' if self.layer is None else self.layer} along {how}"
 
 
-Rule = Summary | OneStep | LastWeights
+Rule = Summary | OneStep | Discriminant
 
 
 class Cut(NamedTuple):
@@ -284,7 +284,7 @@ def rules(run: Run, layers: Sequence[str], claimed: Claimed) -> list[Rule]:
     if len(run.along) > 1:
         every.append(OneStep(claimed))
     parts = [(tuple(run.moved), None), *(((name,), name) for name in run.moved)]
-    return every + [LastWeights(names, layer, ridge) for ridge in (1e6, RIDGE) for names, layer in parts]
+    return every + [Discriminant(names, layer, ridge) for ridge in (1e6, RIDGE) for names, layer in parts]
 
 
 def held_out(rule: Rule, runs: Sequence[Run], worlds: Array) -> float:

@@ -68,6 +68,39 @@ class BatchOptions:
 
 
 @dataclass(frozen=True)
+class ReleaseOptions:
+    """What is seen of training: the weights after every step, or the last ones alone, where losses are convex."""
+
+    last_weights: bool = False
+    """Only the last weights are released. Needs --lr and --smoothness."""
+    lr: Number = None
+    """Learning rate, the same in all steps, without momentum."""
+    smoothness: Number = None
+    """Largest curvature of any batch's loss in the weights."""
+    convexity: Number = None
+    """Least curvature: the weight decay, if the loss is convex."""
+    diameter: Number = None
+    """Of the set that weights are projected onto after each step. Needs --sensitivity."""
+    sensitivity: Number = None
+    """Length by which one record moves the gradient of a step."""
+
+    def value(self, command: str) -> bounds.LastWeights | None:
+        """What the options say; None if they say nothing."""
+        from lostwax import bounds
+
+        options = {name: value for name, value in asdict(self).items() if name != "last_weights" and value is not None}
+        if not self.last_weights:
+            if options:
+                raise ValueError(
+                    f"{command}: --{next(iter(options))} is about --last-weights. Add it, or leave it out."
+                )
+            return None
+        if self.lr is None or self.smoothness is None:
+            raise ValueError(f"{command}: --last-weights needs --lr and --smoothness.")
+        return bounds.LastWeights(**options)
+
+
+@dataclass(frozen=True)
 class GoalOptions:
     """What is at risk."""
 
@@ -107,7 +140,7 @@ class GoalOptions:
         return bounds.MeanSquaredError(dict(zip(values, self.prior, strict=True)) if values else self.prior)
 
 
-ONE_RECORD, POISSON = GoalOptions(), BatchOptions()
+ONE_RECORD, POISSON, ALL_STEPS = GoalOptions(), BatchOptions(), ReleaseOptions()
 
 
 @progress("bound")
@@ -118,6 +151,7 @@ def bound(
     tolerance: float = 1e-4,
     batches: Annotated[BatchOptions, arg(name="")] = POISSON,
     aim: Annotated[GoalOptions, arg(name="")] = ONE_RECORD,
+    seen: Annotated[ReleaseOptions, arg(name="")] = ALL_STEPS,
     values: tuple[float, ...] = (),
     epsilon: Number = None,
     delta: float = 0.0,
@@ -141,7 +175,7 @@ def bound(
 
     goal = aim.value("bound", values)
     if plot is not None:
-        _check_plot(plot, goal, batches.sampling, epsilon)
+        _check_plot(plot, goal, batches.sampling, epsilon, seen)
     ceiling = compute(
         noise_multiplier=noise_multiplier,
         sample_rate=batches.sample_rate,
@@ -153,6 +187,7 @@ def bound(
         goal=goal,
         epsilon=epsilon,
         delta=delta,
+        released=seen.value("bound"),
     )
     print(_as_json({**asdict(ceiling), **ceiling.numbers()}) if json else ceiling)
     if plot is not None:
@@ -163,7 +198,9 @@ def bound(
         print(f"wrote {plot}", file=sys.stderr)  # stdout may be JSON
 
 
-def _check_plot(plot: Path, aim: bounds.Goal | None, sampling: Sampling, epsilon: float | None) -> None:
+def _check_plot(
+    plot: Path, aim: bounds.Goal | None, sampling: Sampling, epsilon: float | None, seen: ReleaseOptions
+) -> None:
     """Raise unless the options are about what the plot shows, and it can be written."""
     if aim is not None:
         raise ValueError("bound: --plot shows the ceiling of one record. Leave out --records, --goal or --plot.")
@@ -171,6 +208,10 @@ def _check_plot(plot: Path, aim: bounds.Goal | None, sampling: Sampling, epsilon
         raise ValueError("bound: --plot shows the ceiling of Poisson sampling. Leave out --sampling or --plot.")
     if epsilon is not None:
         raise ValueError("bound: --plot shows the ceiling against the noise. Leave out --epsilon or --plot.")
+    if seen.last_weights:
+        raise ValueError(
+            "bound: --plot shows the ceiling where all steps are seen. Leave out --last-weights or --plot."
+        )
     if plot.suffix not in PICTURES:
         raise ValueError(f"bound: expected the file of --plot to end in {', '.join(PICTURES)}, got {plot}.")
     if not plot.parent.is_dir():
@@ -185,6 +226,7 @@ def calibrate(
     batches: Annotated[BatchOptions, arg(name="")] = POISSON,
     delta: float = 1e-5,
     aim: Annotated[GoalOptions, arg(name="")] = ONE_RECORD,
+    seen: Annotated[ReleaseOptions, arg(name="")] = ALL_STEPS,
     json: bool = False,
 ) -> None:
     """How much noise keeps every attack below this success rate?
@@ -207,6 +249,7 @@ def calibrate(
         delta=delta,
         sampling=batches.value("calibrate"),
         goal=aim.value("calibrate"),
+        released=seen.value("calibrate"),
     )
     print(_as_json(asdict(plan)) if json else plan)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict, TypeVar
 
 from lostwax.games.notes import Note
+from lostwax.released import LastWeights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,12 +32,15 @@ class HintFacts(NamedTuple):
 
 
 class Mechanism(TypedDict):
-    """What a ceiling depends on: `lw.bound(**mechanism, baseline=0.1)`."""
+    """What a ceiling depends on: `lw.bound(**mechanism, baseline=0.1)`: noise, rate and steps, or epsilon and delta."""
 
-    noise_multiplier: float
-    sample_rate: float  # the share of the steps that a record is in, on average
-    steps: int
+    noise_multiplier: NotRequired[float]
+    sample_rate: NotRequired[float]  # the share of the steps that a record is in, on average
+    steps: NotRequired[int]
+    epsilon: NotRequired[float]  # of a mechanism that is stated by it alone, and its delta
+    delta: NotRequired[float]
     sampling: NotRequired[Any]  # a value of `lw.bounds`; without one, Poisson sampling
+    released: NotRequired[LastWeights]  # without it, the weights after every step
 
 
 class ThreatFacts(NamedTuple):
@@ -93,6 +97,9 @@ class LossFacts(NamedTuple):
     attained: bool = True  # False: on separable data the minimum is at infinity
     quadratic: bool = False  # its residual is linear in outputs and label
     up_to_constant: bool = False  # a likelihood without its constant: ratios of it mean nothing
+    slope: float | None = None  # the longest residual; None: not stated, or unbounded
+    curvature: float | None = None  # the largest second derivative in the outputs, of a convex loss; None: not stated
+    shortened: bool = False  # a residual that is cut to any length is still the gradient of a convex loss
 
 
 class MetricFacts(NamedTuple):

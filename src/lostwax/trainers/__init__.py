@@ -2,6 +2,7 @@
 
 from lostwax.trainers.descent import GD, SGD, Adam, AdamW
 from lostwax.trainers.dpsgd import DPSGD
+from lostwax.trainers.last_weights import last_weights
 from lostwax.trainers.optimum import Optimum
 
-__all__ = ["DPSGD", "GD", "SGD", "Adam", "AdamW", "Optimum"]
+__all__ = ["DPSGD", "GD", "SGD", "Adam", "AdamW", "Optimum", "last_weights"]

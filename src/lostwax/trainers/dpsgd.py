@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Self, final
@@ -15,11 +16,13 @@ from lostwax import philox
 from lostwax.fields import Range, above, at_least, between, expect
 from lostwax.games import Cohort, Mechanism, Release, Step, Trainer, TrainerFacts
 from lostwax.inits import Numbers
+from lostwax.released import LastWeights
 from lostwax.schedules import Constant
 from lostwax.seeds import key
 from lostwax.trainers.batches import DrawsBatches, Independent, Law, Pool, together
 from lostwax.trainers.clipping import Clipping, Ghost, PerRecord, Sample
 from lostwax.trainers.descent import descend, velocity
+from lostwax.trainers.last_weights import last_weights
 from lostwax.trainers.stacked import Architecture, Batch, Params, shaped, shapes_of
 from lostwax.trainers.stepwise import Stepwise, Trajectory, float32_products
 
@@ -174,6 +177,23 @@ class DPSGD(Stepwise):
         mechanism = Mechanism(noise_multiplier=self.noise_multiplier, sample_rate=self.rate, steps=self.steps)
         return mechanism if self.batches is None else {**mechanism, "sampling": self.batches}
 
+    def last_weights(self, net: nn.Module) -> LastWeights:
+        """For `lw.bound(released=...)` if only the last weights of this net go out; a ValueError if nothing is proved.
+
+        `facts` states it with `publish_steps=False`, where it is proved.
+        """
+        expect(self, "momentum", "0 for last_weights", self.momentum == 0)
+        expect(self, "schedule", "Constant() for last_weights", self.schedule == Constant())
+        expect(self, "batches", "left out for last_weights: state them in lw.bound", self.batches is None)
+        return last_weights(
+            net,
+            lr=self.lr,
+            clip=self.clip,
+            weight_decay=self.weight_decay,
+            loss=self.loss,
+            largest_batch=1 / self.rate,
+        )
+
     def law(self) -> Law:
         """How batches are drawn."""
         if self.batches is None:
@@ -190,6 +210,9 @@ class DPSGD(Stepwise):
         noisy, private_start = self.noise_multiplier > 0, not self.public_start(net)
         deterministic = not noisy and self.rate == 1 and not private_start
         mechanism = self.mechanism() if noisy else None
+        if mechanism is not None and not self.publish_steps:
+            with suppress(ValueError):  # nothing is proved about them alone
+                mechanism = {**mechanism, "released": self.last_weights(net)}
         stated = TrainerFacts(deterministic, private_start, False, self.steps, mechanism, self.publish_steps)
         return stated._replace(loss=self.loss, first_rounds=self.first_rounds, with_tile=self.with_tile)
 
