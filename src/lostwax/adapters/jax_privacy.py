@@ -41,8 +41,8 @@ def mechanism(
             "jax_privacy.mechanism: the noise is missing. Pass noise_multiplier: the noise's standard deviation on the "
             "sum of clipped gradients, divided by the clipping norm."
         )
-    if matrix is not None and type(sampling) is BallsInBins:
-        bins = Correlated.in_bins(matrix, steps, sampling.epochs)
+    if matrix is not None and type(sampling) is bounds.BallsInBins:
+        bins = bounds.Correlated.in_bins(matrix, steps, sampling.epochs)
         return {"noise_multiplier": float(noise_multiplier), "steps": steps, "sampling": bins}
     if matrix is not None:
         separation = int(getattr(strategy, "cycle_length", 1))
