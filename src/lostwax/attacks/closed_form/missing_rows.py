@@ -9,7 +9,7 @@ equations than it has numbers, that these determine it, and that no other row wa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -24,11 +24,13 @@ from lostwax.attacks.closed_form.sections import (
     Prior,
     Section,
     Terms,
+    agreement,
     corners,
     descend,
+    largest_groups,
     misfits,
 )
-from lostwax.games import Fitted, Records, Stationary
+from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import blocks, rounding
 from lostwax.progress import counted
@@ -39,7 +41,12 @@ CLOSE = 1e-6  # misfit of a row that is taken for one, unless rounding hides mor
 DOUBTFUL = 1e-2  # ... and even then
 WALKS = (400, 4_000)  # to corners, until one is a row
 STARTS = 64  # of roots, per row that is missing
+ROUNDS, ROUND = 6, 64  # of whole sets of rows, at most
+FIRST_STEPS = 15  # after which the best quarter goes on
+MOST_TRIED = 60  # candidates of a section
 POLISH = 8  # steps
+SAFETY, MANY_TESTS = 10, 8  # a measured rounding error is multiplied; from so many equations
+AT_LIMIT = 1e-8  # the error of a cell at a limit
 EPS = torch.finfo(torch.float64).eps
 AGREES = 30  # times its rounding error: an equation that holds
 FLAT = 1e-7  # a column that moves less than this within a section has no limit there
@@ -101,10 +108,13 @@ def _kinds(fitted: Fitted, known: Tensor, missing_weights: Tensor) -> Kinds | No
     facts = None if fitted.model is None else loss_facts(fitted.model.loss, len(fitted.model.weight))
     classes = int(y[known].max()) + 1 if facts is None or facts.classes is None else facts.classes
     pairs = torch.stack([y[known].double(), fitted.weight[known]], 1).unique(dim=0)
-    if len(pairs) <= classes:
-        return Kinds(pairs[:, 0].long(), pairs[:, 1])
+    seen, counts = pairs[:, 0].unique(return_counts=True)
+    other = [label for label in range(classes) if label not in seen] if bool((counts == 1).all()) else range(classes)
     weights = missing_weights.unique()
-    return Kinds(torch.arange(classes).repeat_interleave(len(weights)), weights.repeat(classes))
+    labels = torch.tensor(other, dtype=torch.long).repeat_interleave(len(weights))
+    if len(other) == classes:
+        return Kinds(labels, weights.repeat(classes))
+    return Kinds(torch.cat([pairs[:, 0].long(), labels]), torch.cat([pairs[:, 1], weights.repeat(len(other))]))
 
 
 class _Answer(NamedTuple):
@@ -112,6 +122,10 @@ class _Answer(NamedTuple):
     y: Tensor  # (k,)
     certified: Tensor  # (k,)
     predicted: Tensor  # (k,)
+
+    def beside(self, more: _Answer) -> _Answer:
+        """Both."""
+        return _Answer(*(torch.cat(pair) for pair in zip(self, more, strict=True)))
 
 
 class _Found(NamedTuple):
@@ -136,8 +150,8 @@ class _Game:
     terms: Terms
     gap: Tensor  # (C, d + 1)
     noise: float  # rounding error of a number in it
-    missing: int  # k
-    kinds: Kinds | None
+    weight: Tensor  # (k,) of the missing rows
+    kinds: Kinds | None  # None: labels are targets
     known: Records  # u, in units of their spread
     rng: np.random.Generator
 
@@ -160,7 +174,7 @@ class _Game:
         noise = float(torch.cat(noises).square().mean().sqrt())
         kinds = _kinds(fitted, is_known, fitted.weight[rows])
         units = Records((known.x - terms.centre) / terms.unit, known.y)
-        return cls(terms, torch.cat(gaps), noise, len(rows), kinds, units, rng)
+        return cls(terms, torch.cat(gaps), noise, fitted.weight[rows], kinds, units, rng)
 
     @cached_property
     def prior(self) -> Prior:
@@ -179,33 +193,66 @@ class _Game:
         return _independent(self.terms, self.kinds)
 
     def answer(self) -> _Answer:
-        """The missing rows, those that are not found in the middle of the known ones."""
-        found = self._found()
-        certified, predicted = torch.zeros(len(found.u), dtype=torch.bool), torch.ones(len(found.u)).double()
-        if len(found.u):
-            found, certified, predicted = self._judged(found)
-        blank = self.missing - len(found.u)
-        x = torch.cat([self.terms.records(found.u), self.terms.centre.expand(blank, -1)])
-        y = torch.cat([found.kinds.y, self.prior.labels[self.prior.shares.argmax()].expand(blank)])
-        certified = torch.cat([certified, certified.new_zeros(blank)])
-        return _Answer(x, y, certified, torch.cat([predicted, predicted.new_ones(blank)]))
+        """The missing rows; those that are not found are answered by the middle of the known ones."""
+        k, known = len(self.weight), self.known
+        if self.kinds is None:
+            answer = self._with_target() if k == 1 and self.terms.affine else None
+            blind = known.y.mean(0, keepdim=True)
+            return answer or self._blind(k, blind.expand(k, *known.y.shape[1:]))
+        alone, by_class = self._alone_in_class(), any(sums.by_label for sums in self.terms.sums)
+        if 0 < len(alone.u) <= k:
+            fewer = replace(self, gap=self._left(alone), weight=self.weight[len(alone.u) :])
+            predicted = self.noise * (1 + alone.u.square().mean(1)).sqrt() / alone.kinds.weight
+            certain = torch.ones(len(alone.u), dtype=torch.bool)
+            answer = _Answer(self.terms.records(alone.u), alone.kinds.y, certain, predicted)
+            return answer.beside(fewer.answer())
+        blind = known.y.mode().values
+        if not k or k > self.dimensions or (self.terms.model is None and by_class):
+            return self._blind(k, blind.expand(k))
+        found = self._found(k)
+        left = self._blind(k - len(found.u), blind.expand(k - len(found.u)))
+        if not len(found.u):
+            return left
+        certified, predicted, holds = self._judged(found)
+        u = found.u if holds else torch.where((predicted < 1)[:, None], found.u, self.known.x.mean(0))
+        return _Answer(self.terms.records(u), found.kinds.y, certified, predicted).beside(left)
+
+    def _blind(self, count: int, y: Tensor) -> _Answer:
+        none = torch.zeros(count, dtype=torch.bool)
+        return _Answer(self.terms.records(self.known.x.mean(0)).expand(count, -1), y, none, torch.ones(count).double())
+
+    def _with_target(self) -> _Answer:
+        """One row whose label is a number: any target explains any residual."""
+        model, outputs = self.terms.model, 0 if self.terms.model is None else len(self.terms.model.weight)
+        leading = self.gap[outputs:] if self.terms.sums else self.gap  # sums hold to rounding
+        r = leading[:, -1]
+        size = r.norm().clamp_min(LEAST)
+        u = r @ leading[:, :-1] / size.square()
+        y = self.known.y.mean(0, keepdim=True)
+        if model is not None:
+            y = model.loss.label(self.terms.outputs(u[None]), self.gap[None, :outputs, -1] / self.weight[:, None])
+        misfit = self.gap - self.gap[:, -1:] * self.terms.with_ones(u)
+        predicted = self.noise / size * (1 + u.square().mean()).sqrt()
+        tested = model is None or len(self.gap) > 1
+        holds = tested and bool(misfit.abs().max() < AGREES * self.noise * (1 + u.abs().max()))
+        return _Answer(
+            self.terms.records(u)[None], y, ((predicted < CERTAIN) & holds)[None], predicted.clamp_max(1.0)[None]
+        )
 
     def _left(self, found: _Found) -> Tensor:
         """What found rows leave of the gap."""
         r = self.terms.residuals(self.terms.outputs(found.u), found.kinds)
         return self.gap - r.mT @ self.terms.with_ones(found.u)
 
-    def _found(self) -> _Found:
+    def _found(self, missing: int) -> _Found:
         """Rows one section after the other, each of what is left by those before."""
         assert self.kinds is not None
-        none = self.kinds.at(torch.zeros(0, dtype=torch.long))
-        found = _Found(self.gap.new_zeros(0, len(self.terms.unit)), none, torch.zeros(0, dtype=torch.bool))
-        if self.missing > self.dimensions:
-            return found
-        while (left := self.missing - len(found.u)) > 0:
+        none = torch.zeros(0, dtype=torch.long)
+        found = _Found(self.gap.new_zeros(0, len(self.terms.unit)), self.kinds.at(none), none.bool())
+        while (left := missing - len(found.u)) > 0:
             gap = self._left(found)
             sizes = torch.linalg.svdvals(gap)
-            rank = min(left, int((sizes > 3 * self.noise * len(gap) ** 0.5).sum()))
+            rank = min(left, int((sizes > self._hidden_size).sum()))
             if not rank:
                 break
             section = Section.of(gap, rank, affine=self.terms.affine)
@@ -216,6 +263,27 @@ class _Game:
                 break
             found = found.beside(rows)
         return found
+
+    @property
+    def _hidden_size(self) -> float:
+        """A singular value that rounding may have."""
+        return 3 * self.noise * len(self.gap) ** 0.5
+
+    def _alone_in_class(self) -> _Found:
+        """Rows whose class has a sum of its own, and no other missing row."""
+        assert self.kinds is not None
+        rows, places, start = list[Tensor](), list[int](), len(self.gap)
+        for sums in reversed(self.terms.sums):
+            start -= len(sums.counts)
+            if not sums.by_label or rows:
+                continue
+            for place, (y, weight) in enumerate(zip(*self.kinds, strict=True)):
+                gap = self.gap[start + int(y)]
+                if abs(float(gap[-1]) - (float(weight) if sums.weighted else 1.0)) < 1e-6:
+                    rows.append(gap[:-1] / gap[-1])
+                    places.append(place)
+        u = torch.stack(rows) if rows else self.gap.new_zeros(0, len(self.terms.unit))
+        return _Found(u, self.kinds.at(torch.tensor(places, dtype=torch.long)), torch.ones(len(u), dtype=torch.bool))
 
     def _rows(self, section: Section, hidden: float) -> _Found | None:
         """Rows of a section, by any of the ways that lead to some."""
@@ -233,15 +301,21 @@ class _Game:
             return
         normals, bounds = self.limits.within(section, max(FLAT, 100 * hidden))
         yield corners(normals, bounds, WALKS[0], self.rng), True
+        if self.terms.model is None:
+            return
         if self.dimensions - rank + 1 >= free:
             c, labels = self.prior.draw(section, STARTS * rank, self.rng)
             c, value = descend(section, self.terms, c[:, None], self._of_labels(labels[:, None]))
             yield c[value < enough, 0], False
         yield corners(normals, bounds, WALKS[1], self.rng), True
-        c, labels = self.prior.draw(section, STARTS * rank * rank, self.rng)
-        c, value = descend(section, self.terms, c.view(-1, rank, free), self._of_labels(labels.view(-1, rank)))
-        best = value.argmin()
-        yield (c[best] if value[best] < enough else c[0, :0]), False
+        for _ in range(ROUNDS):
+            c, labels = self.prior.draw_sets(section, ROUND, self.rng)
+            kinds = self._of_labels(labels)
+            c, value = descend(section, self.terms, c, kinds, FIRST_STEPS)
+            best = value.argsort()[: ROUND // 4]
+            c, value = descend(section, self.terms, c[best], kinds.at(best))
+            if value.min() < enough:
+                yield c[value.argmin()], False
 
     def _of_labels(self, places: Tensor) -> Kinds:
         """A kind for each label of the prior, one of several by chance."""
@@ -251,77 +325,97 @@ class _Game:
         return self.kinds.at((fits * (1 + lots)).argmax(-1))
 
     def _chosen(self, section: Section, c: Tensor, enough: float, corner: bool) -> _Found | None:
-        """The candidates that are rows: each by its own equations, and all of them together."""
+        """The candidates that are rows, each by its own equations and all of them together."""
         assert self.kinds is not None
-        kinds = len(self.kinds.y)
-        places = torch.arange(kinds).repeat(len(c))
-        each = c.repeat_interleave(kinds, 0)[:, None]
-        values = misfits(section, self.terms, each, self.kinds.at(places[:, None]), slopes=False).values.norm(dim=1)
-        values = values.view(-1, kinds).nan_to_num(torch.inf)
+        if self.terms.model is None and not any(sums.by_label for sums in self.terms.sums):
+            kinds = Kinds(*(part[:1] for part in self._of_labels(self.prior.shares.argmax()[None])))  # none is told
+        else:
+            kinds = self.kinds
+        places = torch.arange(len(kinds.y)).repeat(len(c))
+        each = c.repeat_interleave(len(kinds.y), 0)[:, None]
+        values = misfits(section, self.terms, each, kinds.at(places[:, None]), slopes=False).values.norm(dim=1)
+        values = values.view(len(c), -1).nan_to_num(torch.inf)
         best, place = values.min(1)
-        doubled = bool(((values < enough).sum(1) > 1).any())
+        if not section.free:  # nothing else is left
+            return _Found(section.rows(c), kinds.at(place), torch.ones(1, dtype=torch.bool))
+        doubled, nodes = False, list[int]()
         order = best.argsort()
         order = order[best[order] < enough]
-        some: list[int] = []
-        while len(order):
+        while len(order) and len(nodes) < MOST_TRIED:
             first, order = int(order[0]), order[1:]
-            tried = [*some, first]
-            both = misfits(section, self.terms, c[tried][None], self.kinds.at(place[tried][None]), slopes=False).values
-            if float(both.abs().max()) < max(1e-3, 10 * enough):
-                some = tried
-            else:
-                doubled = True
-            apart = (c[order] - c[first]).norm(dim=1) > 1e-4 * (1 + c[first].norm())
-            order = order[apart]
-        if not some:
+            nodes.append(first)
+            order = order[(c[order] - c[first]).norm(dim=1) > 1e-4 * (1 + c[first].norm())]
+        if not nodes:
             return None
-        at, chosen = c[some], self.kinds.at(place[some])
-        if self.dimensions - len(section.sizes) + len(some) >= section.free > 0:
+        at, chosen = c[nodes], kinds.at(place[nodes])
+        agree = agreement(section, self.terms, at, chosen) < 10 * enough
+        rank, free = len(section.sizes), section.free
+        if corner or self.dimensions - rank + 1 > free:  # each by itself
+            some = list[int]()
+            for node in range(len(nodes)):
+                if bool(agree[node, some].all()):
+                    some.append(node)
+                else:
+                    doubled = True
+            doubled |= bool(((values[nodes] < enough).sum(1) > 1).any())
+        else:
+            groups = largest_groups(agree)
+            some, doubled = groups[0], len(groups) > 1
+            if self.dimensions - rank + len(some) <= free:
+                return None
+        at, chosen = at[some], chosen.at(torch.tensor(some))
+        if self.dimensions - rank + len(some) >= free:
             at = descend(section, self.terms, at[None], chosen.as_one, POLISH)[0][0]
         return _Found(section.rows(at), chosen, torch.full((len(some),), corner), doubled)
 
-    def _judged(self, found: _Found) -> tuple[_Found, Tensor, Tensor]:
-        """Rows polished together, which of them are certified, and their predicted errors."""
-        gap, j = self.gap, len(found.u)
-        above = int((torch.linalg.svdvals(gap) > 3 * self.noise * len(gap) ** 0.5).sum())
-        section = Section.of(gap, max(1, min(self.missing, above)), affine=self.terms.affine)
-        free, surplus = section.free, (self.dimensions - len(section.sizes)) + j - section.free  # equations of a row
-        c, kinds = section.coordinates(found.u), found.kinds
-        if surplus >= 0 and free:
+    def _judged(self, found: _Found) -> tuple[Tensor, Tensor, bool]:
+        """Polish rows in place; which are certified, their predicted errors, and whether they explain the gap."""
+        section = self._section(found)
+        j, free, kinds = len(found.u), section.free, found.kinds
+        surplus = self.dimensions - len(section.sizes) + j - free  # equations of a row beyond its numbers
+        c = section.coordinates(found.u)
+        if surplus >= 0 and free and self.terms.model is not None:
             c = descend(section, self.terms, c[None], kinds.as_one, POLISH)[0][0]
-        u = section.rows(c)
-        outputs = self.terms.outputs(u)
+            found.u[:] = section.rows(c)
+        outputs = self.terms.outputs(found.u)
         r = self.terms.residuals(outputs, kinds)
         by_row = (r @ (section.left / section.sizes) / section.sizes).norm(dim=1)  # (j,) |S^-1 a|
         by_dual = ((section.foot + c @ section.turn.mT) / section.sizes).norm(dim=1)  # (j,) |S^-1 b|
         length = r.norm(dim=1).clamp_min(LEAST)
-        own = EPS * (1 + outputs.abs().amax(1)) * kinds.weight if outputs.shape[1] else torch.zeros_like(length)
-        outside = (self.noise * by_row + own) / length
-        pairs = (self.noise * by_row + own)[:, None] * by_dual
+        rounded = EPS * (1 + outputs.abs().amax(1)) * kinds.weight if outputs.shape[1] else torch.zeros_like(length)
+        outside = (self.noise * by_row + rounded) / length
+        pairs = (self.noise * by_row + rounded)[:, None] * by_dual
         noise = torch.cat([outside.repeat_interleave(section.beyond.shape[1]), pairs.flatten()]).clamp_min(1e-14)
         misfit, jacobian = misfits(section, self.terms, c[None], kinds.as_one)
         assert jacobian is not None
         values, slopes = misfit[0] / noise, jacobian[0] / noise[:, None]
         if surplus < 1:  # the limits that a corner is at are equations too
-            slopes = torch.cat([slopes, self._at_limits(section, u, found.corner)])
+            slopes = torch.cat([slopes, self._at_limits(section, c, found.corner)])
         size = slopes.norm(dim=0).clamp_min(LEAST)
-        left, sizes, right = torch.linalg.svd(slopes / size, full_matrices=False)
+        _, sizes, right = torch.linalg.svd(slopes / size, full_matrices=False)
         full = len(slopes) >= j * free and (not free or bool(sizes[-1] > 1e-12 * sizes[0]))
-        scale = max(1.0, float(values.square().mean().sqrt()))
-        variance = ((right / sizes[:, None].clamp_min(LEAST)).square().sum(0) / size.square()).view(j, free).sum(1)
-        predicted = scale * (variance / len(self.terms.unit) + (self.noise * by_dual).square()).sqrt()
-        predicted = torch.where(predicted.isfinite(), predicted, 1.0).clamp_max(1.0) if full else torch.ones_like(length)
-        sure = full and scale < AGREES and not found.doubled
-        certain = (predicted < CERTAIN) & sure & (found.corner | (surplus >= 1))
-        return found._replace(u=u), certain, predicted
+        # rounding is bounded by its worst case; how large it is shows in the equations beyond those that are needed
+        tests = max(1, surplus * j)
+        scale = float(values.square().sum().div(tests).sqrt())
+        scale = min(max(1.0, scale), SAFETY * scale) if tests >= MANY_TESTS else max(1.0, scale)
+        inside = ((right / sizes[:, None].clamp_min(LEAST)).square().sum(0) / size.square()).view(j, free).sum(1)
+        predicted = scale * (inside / len(self.terms.unit) + (self.noise * by_dual).square()).sqrt()
+        predicted = torch.where(predicted.isfinite() & full, predicted, 1.0).clamp_max(1.0)
+        certain = (predicted < CERTAIN) & (found.corner | (surplus >= 1)) & (not found.doubled)
+        return certain & (scale < AGREES), predicted, scale < AGREES
 
-    def _at_limits(self, section: Section, u: Tensor, corner: Tensor) -> Tensor:
+    def _section(self, found: _Found) -> Section:
+        """Where all missing rows are that can be seen."""
+        rank = int((torch.linalg.svdvals(self.gap) > self._hidden_size).sum())
+        return Section.of(self.gap, max(1, min(len(self.weight), rank)), affine=self.terms.affine)
+
+    def _at_limits(self, section: Section, c: Tensor, corner: Tensor) -> Tensor:
         """The slopes of cells that are at a limit, for rows that are corners, (e, j q)."""
-        j, blocks_of = len(u), []
+        normals, bounds = self.limits.within(section, FLAT)
+        parts = []
         for row in corner.nonzero().flatten().tolist():
-            normals, bounds = self.limits.within(section, FLAT)
-            at = (bounds - section.coordinates(u[row]) @ normals.mT).abs() < 1e-6
-            block = normals.new_zeros(int(at.sum()), j, section.free)
-            block[:, row] = normals[at] / 1e-9
-            blocks_of.append(block.flatten(1))
-        return torch.cat(blocks_of) if blocks_of else u.new_zeros(0, j * section.free)
+            at = (bounds - c[row] @ normals.mT).abs() < 1e-6
+            part = normals.new_zeros(int(at.sum()), *c.shape)
+            part[:, row] = normals[at] / AT_LIMIT
+            parts.append(part.flatten(1))
+        return torch.cat(parts) if parts else c.new_zeros(0, c.numel())

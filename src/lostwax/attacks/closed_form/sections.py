@@ -185,6 +185,34 @@ def misfits(section: Section, terms: Terms, c: Tensor, kinds: Kinds, *, slopes: 
     return Misfits(values, torch.cat([first, second.reshape(b, j * j, j * q)], 1))
 
 
+def agreement(section: Section, terms: Terms, c: Tensor, kinds: Kinds) -> Tensor:
+    """How far each two of n rows are from being rows of one sum, (n, n)."""
+    r = terms.residuals(terms.outputs(section.rows(c)), kinds)
+    dual = section.foot + c @ section.turn.mT
+    pairs = (r @ (section.left / section.sizes) @ dual.mT).abs()
+    return torch.maximum(pairs, pairs.mT)
+
+
+def largest_groups(agree: Tensor) -> list[list[int]]:
+    """The largest sets of which all pairs agree (n, n): Bron and Kerbosch (1973)."""
+    beside = [set(row.nonzero().flatten().tolist()) - {place} for place, row in enumerate(agree)]
+    groups: list[list[int]] = [[]]
+
+    def grow(group: list[int], more: set[int], done: set[int]) -> None:
+        if len(group) + len(more) < len(groups[0]):
+            return
+        if not more and not done:
+            if len(group) > len(groups[0]):
+                groups.clear()
+            groups.append(group)
+        for node in sorted(more):
+            grow([*group, node], more & beside[node], done & beside[node])
+            more, done = more - {node}, done | {node}
+
+    grow([], set(range(len(beside))), set())
+    return [group for group in groups if group]
+
+
 STEPS, EASED, RAISED = 60, 0.2, 5.0
 DAMPINGS = (1e-12, 1e6)
 
@@ -301,14 +329,40 @@ class Prior(NamedTuple):
         shrunk.diagonal().add_(0.1)
         return cls(labels, counts / counts.sum(), means, torch.linalg.inv(shrunk))
 
-    def draw(self, section: Section, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Rows of a section as likely as the prior says: (count, q) and the places of their labels (count,)."""
+    def within(self, section: Section) -> tuple[Tensor, Tensor, Tensor]:
+        """Each label's middle in a section (l, q), the factor of its precision (q, q), and log likelihoods (l,)."""
         weighted = section.axes.mT @ self.precision  # (q, d)
         factor = torch.linalg.cholesky(weighted @ section.axes)
         away = self.means - section.origin
-        middles = torch.cholesky_solve(weighted @ away.mT, factor).mT  # (l, q)
+        middles = torch.cholesky_solve(weighted @ away.mT, factor).mT
         left = away - middles @ section.axes.mT
-        log = self.shares.log() - ((left @ self.precision) * left).sum(1) / 2
+        return middles, factor, self.shares.log() - ((left @ self.precision) * left).sum(1) / 2
+
+    def draw(self, section: Section, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Rows of a section as likely as the prior says: (count, q) and the places of their labels (count,)."""
+        middles, factor, log = self.within(section)
         labels = torch.from_numpy(rng.choice(len(log), size=count, p=log.softmax(0).numpy()))
-        noise = torch.from_numpy(rng.standard_normal((count, section.free)))
-        return middles[labels] + torch.linalg.solve_triangular(factor.mT, noise.mT, upper=True).mT, labels
+        return middles[labels] + _spread(factor, (count, section.free), rng), labels
+
+    def draw_sets(self, section: Section, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Sets of m rows (count, m, q), nearer to the middles, and places of labels (count, m).
+
+        A label that is missing has a residual of its own, so that U has a direction close to it.
+        """
+        middles, factor, log = self.within(section)
+        log = log / 2
+        if len(section.left) >= len(log) > 2:
+            log = log - (1 - section.left[: len(log)].square().sum(1)) / UNSEEN
+        size = (count, len(section.sizes))
+        labels = torch.from_numpy(rng.choice(len(log), size=size, p=log.softmax(0).numpy()))
+        return middles[labels] + _spread(factor, (*size, section.free), rng) / 2, labels
+
+
+UNSEEN = 0.1  # share of a label outside U that makes it e times less likely
+
+
+def _spread(factor: Tensor, size: tuple[int, ...], rng: np.random.Generator) -> Tensor:
+    """Gaussian vectors (..., q) whose precision has this factor."""
+    noise = torch.from_numpy(rng.standard_normal(size))
+    spread: Tensor = torch.linalg.solve_triangular(factor.mT, noise.flatten(0, -2).mT, upper=True).mT
+    return spread.view(size)
