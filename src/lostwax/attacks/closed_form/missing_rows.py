@@ -30,6 +30,7 @@ from lostwax.attacks.closed_form.sections import (
     largest_groups,
     misfits,
 )
+from lostwax.attacks.closed_form.undetermined import from_model, from_sums, middle
 from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import blocks, rounding
@@ -193,12 +194,10 @@ class _Game:
         return _independent(self.terms, self.kinds)
 
     def answer(self) -> _Answer:
-        """The missing rows; those that are not found are answered by the middle of the known ones."""
-        k, known = len(self.weight), self.known
+        """The missing rows; those that are not determined by their posterior means."""
+        k = len(self.weight)
         if self.kinds is None:
-            answer = self._with_target() if k == 1 and self.terms.affine else None
-            blind = known.y.mean(0, keepdim=True)
-            return answer or self._blind(k, blind.expand(k, *known.y.shape[1:]))
+            return self._with_target() if k == 1 and self.terms.affine else self._expected(self.gap, k)
         alone, by_class = self._alone_in_class(), any(sums.by_label for sums in self.terms.sums)
         if 0 < len(alone.u) <= k:
             fewer = replace(self, gap=self._left(alone), weight=self.weight[len(alone.u) :])
@@ -206,20 +205,25 @@ class _Game:
             certain = torch.ones(len(alone.u), dtype=torch.bool)
             answer = _Answer(self.terms.records(alone.u), alone.kinds.y, certain, predicted)
             return answer.beside(fewer.answer())
-        blind = known.y.mode().values
         if not k or k > self.dimensions or (self.terms.model is None and by_class):
-            return self._blind(k, blind.expand(k))
+            return self._expected(self.gap, k)
         found = self._found(k)
-        left = self._blind(k - len(found.u), blind.expand(k - len(found.u)))
         if not len(found.u):
-            return left
+            return self._expected(self.gap, k)
         certified, predicted, holds = self._judged(found)
+        left = self._expected(self._left(found), k - len(found.u))
         u = found.u if holds else torch.where((predicted < 1)[:, None], found.u, self.known.x.mean(0))
         return _Answer(self.terms.records(u), found.kinds.y, certified, predicted).beside(left)
 
-    def _blind(self, count: int, y: Tensor) -> _Answer:
-        none = torch.zeros(count, dtype=torch.bool)
-        return _Answer(self.terms.records(self.known.x.mean(0)).expand(count, -1), y, none, torch.ones(count).double())
+    def _expected(self, gap: Tensor, k: int) -> _Answer:
+        """Posterior means of k rows that leave this gap."""
+        if self.terms.sums and k:
+            u, y, predicted = from_sums(self.terms, gap, self.known, k)
+        elif self.kinds is not None and self.terms.model is not None and k:
+            u, y, predicted = from_model(self.terms, gap, self.known, self.kinds, self.prior, k)
+        else:
+            u, y, predicted = middle(self.known, k)
+        return _Answer(self.terms.records(u), y, torch.zeros(k, dtype=torch.bool), predicted)
 
     def _with_target(self) -> _Answer:
         """One row whose label is a number: any target explains any residual."""

@@ -1,0 +1,123 @@
+"""Missing rows that the equations do not determine: their posterior means, and how far off these will be.
+
+What is seen is the sum of k terms, so that the share of each falls as 1/k, unless one stands out by its size. Terms of
+the others are taken as Gaussian, with the moments of the known rows' terms, and rows as Gaussian around the mean of
+their class; the row that fits best is the minimum of both, from which its expected term is subtracted before the next.
+Sums of a class, or of all rows, give the mean of the missing ones exactly.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.attacks.closed_form.sections import Kinds, Prior, Terms
+from lostwax.games import Records
+
+MOST_NUMBERS = 2_000  # of a term, whose covariance is inverted
+APART = 10  # rows that are looked for one after the other
+STEPS = 12
+SHRUNK = 0.1  # share of a covariance that is its diagonal
+
+
+class Expected(NamedTuple):
+    """Posterior means, with the most certain first."""
+
+    u: Tensor  # (k, d)
+    y: Tensor  # (k,)
+    predicted: Tensor  # (k,) root mean square error over columns
+
+
+def middle(known: Records, k: int) -> Expected:
+    """Without anything but the known rows."""
+    y = known.y.mean(0) if known.y.is_floating_point() else known.y.mode().values
+    u, ones = known.x.mean(0), torch.ones(k, dtype=known.x.dtype)
+    return Expected(u.expand(k, -1), y.expand(k, *known.y.shape[1:]), ones)
+
+
+def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> Expected:
+    """Means of the missing rows of each class, or of all, from the last of the released sums that tells classes."""
+    start = len(gap)
+    best, labelled = gap[-1:], False
+    for sums in reversed(terms.sums):
+        start -= len(sums.counts)
+        if sums.by_label and not labelled:
+            best, labelled = gap[start : start + len(sums.counts)], True
+    shares = (best[:, -1] / best[:, -1].sum() * k).round().long().clamp_min(0)  # rows of each group
+    blind, parts = middle(known, k), []
+    for group in shares.nonzero().flatten().tolist():
+        m = min(int(shares[group]), k - sum(len(part.u) for part in parts))
+        rows = known.x[known.y == group] if labelled else known.x
+        spread = rows.var(0, correction=0).mean() if len(rows) > 1 else torch.ones(())
+        y = torch.full_like(blind.y[:m], group) if labelled else blind.y[:m]
+        u = best[group, :-1] / best[group, -1]
+        parts.append(Expected(u.expand(m, -1), y, ((m - 1) / m * spread).sqrt().expand(m).to(u)))
+    parts.append(middle(known, k - sum(len(part.u) for part in parts)))
+    return Expected(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def from_model(terms: Terms, gap: Tensor, known: Records, kinds: Kinds, prior: Prior, k: int) -> Expected:
+    """The rows that stand out, one after the other; the others are answered by the middle of the known ones."""
+    if gap.numel() > MOST_NUMBERS:
+        return middle(known, k)
+    weight = torch.stack([kinds.weight[kinds.y == y][0] for y in prior.labels.tolist()])  # (l,) of each label
+    _, place = (known.y[:, None] == prior.labels).max(1)
+    own = terms.residuals(terms.outputs(known.x), Kinds(known.y, weight[place]))  # (n, C)
+    flat = (own[:, :, None] * terms.with_ones(known.x)[:, None]).flatten(1)  # (n, D)
+    mean = flat.mean(0)
+    away = flat - mean
+    covariance = (1 - SHRUNK) * away.mT @ away / len(away)
+    covariance.diagonal().add_(SHRUNK * away.square().mean(0) + 1e-12 * away.square().mean())
+    whiten = torch.linalg.inv(torch.linalg.cholesky(covariance))  # (D, D)
+    left, parts = gap.flatten(), []
+    for found in range(min(k, APART)):
+        others = k - found - 1
+        u, label, error = _stands_out(terms, left - others * mean, whiten / max(others, SHRUNK) ** 0.5, prior, weight)
+        if error >= 1:
+            break
+        r = terms.residuals(terms.outputs(u[None]), Kinds(prior.labels[label][None], weight[label][None]))
+        left = left - (r.mT @ terms.with_ones(u[None])).flatten()
+        parts.append(Expected(u[None], prior.labels[label][None], error[None]))
+    parts.append(middle(known, k - len(parts)))
+    return Expected(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def _stands_out(
+    terms: Terms, seen: Tensor, whiten: Tensor, prior: Prior, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The likeliest row whose term is `seen` up to Gaussian noise: by Gauss-Newton from the mean of each label."""
+    kinds, d = Kinds(prior.labels, weight), prior.means.shape[1]
+    ones, eye = terms.affine, torch.eye(d, dtype=seen.dtype)
+    eye = torch.cat([eye, eye[:1] * 0]) if ones else eye  # (d + 1, d)
+
+    def values(u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        outputs = terms.outputs(u)
+        r, f = terms.residuals(outputs, kinds), terms.with_ones(u)
+        misfit = ((r[:, :, None] * f[:, None]).flatten(1) - seen) @ whiten.mT  # (l, D)
+        from_mean = u - prior.means
+        return misfit, misfit.square().sum(1) + ((from_mean @ prior.precision) * from_mean).sum(1), outputs
+
+    u = prior.means.clone()
+    misfit, value, outputs = values(u)
+    damping = torch.ones_like(value)
+    normal = prior.precision.expand(len(u), d, d)
+    for _ in range(STEPS):
+        r, f = terms.residuals(outputs, kinds), terms.with_ones(u)
+        moved = terms.bends(outputs, kinds) @ terms.slopes  # (l, C, d)
+        slope = torch.einsum("lcd,lf->lcfd", moved, f) + torch.einsum("lc,fd->lcfd", r, eye)
+        slope = whiten @ slope.flatten(1, 2)  # (l, D, d)
+        normal = slope.mT @ slope + prior.precision
+        gradient = (slope.mT @ misfit[..., None])[..., 0] + (u - prior.means) @ prior.precision
+        lifted = normal + torch.diag_embed(damping[:, None] * normal.diagonal(dim1=1, dim2=2))
+        tried = u - torch.linalg.solve(lifted, gradient)
+        _, reached, _ = new = values(tried)
+        better = reached < value
+        u = torch.where(better[:, None], tried, u)
+        misfit, value, outputs = values(u) if not better.all() else new
+        damping = torch.where(better, damping / 5, damping * 5)
+    variance = torch.linalg.inv(normal).diagonal(dim1=1, dim2=2).mean(1)  # (l,)
+    evidence = 2 * prior.shares.log() - value - torch.linalg.slogdet(normal).logabsdet
+    best = evidence.argmax()
+    return u[best], best, variance[best].sqrt()
