@@ -263,3 +263,30 @@ def test_largest_groups():
             if reference:
                 break
         assert sorted(largest_groups(agree)) == reference
+
+
+def test_of_a_sum_each_of_k_rows_has_a_share():
+    """The mean of the missing rows of a class is exact; they are as far from it as is predicted."""
+    fitted = digits(600, GaussianNB())
+    games = (fitted.table.y == 3).nonzero()[:, 0][:48].view(8, 6)
+    answer = missing_rows(fitted, games, seed=0)
+    torch.testing.assert_close(answer.records.x[:, 0], fitted.table.x[games].mean(1))
+    errors, labels = paired(fitted, games, answer)
+    assert labels.all()
+    assert not answer.certified.any()
+    ratio = errors.square().mean().sqrt() / answer.predicted.square().mean().sqrt()
+    assert 0.8 < ratio < 1.25
+
+
+@pytest.mark.slow
+def test_beyond_the_count_errors_are_about_as_predicted():
+    X, y = load_wine(return_X_y=True)
+    fitted = at_optimum(LogisticRegression(max_iter=50_000), StandardScaler().fit_transform(X), y)
+    games = drawn(len(X), 4, 20)
+    answer = missing_rows(fitted, games, seed=0)
+    errors, _ = paired(fitted, games, answer)
+    sure = answer.predicted < answer.predicted.median()
+    assert not answer.certified.any()
+    for some in (sure, ~sure):
+        assert 0.5 < errors[some].square().mean().sqrt() / answer.predicted[some].square().mean().sqrt() < 2
+    assert errors[sure].mean() < errors[~sure].mean()

@@ -30,7 +30,7 @@ from lostwax.attacks.closed_form.sections import (
     largest_groups,
     misfits,
 )
-from lostwax.attacks.closed_form.undetermined import from_model, from_sums, middle
+from lostwax.attacks.closed_form.undetermined import Crowd, from_sums, middle
 from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import blocks, rounding
@@ -220,7 +220,7 @@ class _Game:
         if self.terms.sums and k:
             u, y, predicted = from_sums(self.terms, gap, self.known, k)
         elif self.kinds is not None and self.terms.model is not None and k:
-            u, y, predicted = from_model(self.terms, gap, self.known, self.kinds, self.prior, k)
+            u, y, predicted = Crowd.of(self.terms, self.known, self.kinds, self.prior).expected(gap, k)
         else:
             u, y, predicted = middle(self.known, k)
         return _Answer(self.terms.records(u), y, torch.zeros(k, dtype=torch.bool), predicted)

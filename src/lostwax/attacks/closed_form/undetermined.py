@@ -8,17 +8,23 @@ Sums of a class, or of all rows, give the mean of the missing ones exactly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from lostwax.attacks.closed_form.sections import Kinds, Prior, Terms
 from lostwax.games import Records
+from lostwax.seeds import generator
 
 MOST_NUMBERS = 2_000  # of a term, whose covariance is inverted
-APART = 10  # rows that are looked for one after the other
+APART = 3  # rows that are looked for one after the other
 STEPS = 12
+REHEARSALS = 6  # with known rows, to see how far off predicted errors are
 SHRUNK = 0.1  # share of a covariance that is its diagonal
 
 
@@ -55,32 +61,77 @@ def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> Expected:
         u = best[group, :-1] / best[group, -1]
         parts.append(Expected(u.expand(m, -1), y, ((m - 1) / m * spread).sqrt().expand(m).to(u)))
     parts.append(middle(known, k - sum(len(part.u) for part in parts)))
-    return Expected(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    return _together(parts)
 
 
-def from_model(terms: Terms, gap: Tensor, known: Records, kinds: Kinds, prior: Prior, k: int) -> Expected:
-    """The rows that stand out, one after the other; the others are answered by the middle of the known ones."""
-    if gap.numel() > MOST_NUMBERS:
-        return middle(known, k)
-    weight = torch.stack([kinds.weight[kinds.y == y][0] for y in prior.labels.tolist()])  # (l,) of each label
-    _, place = (known.y[:, None] == prior.labels).max(1)
-    own = terms.residuals(terms.outputs(known.x), Kinds(known.y, weight[place]))  # (n, C)
-    flat = (own[:, :, None] * terms.with_ones(known.x)[:, None]).flatten(1)  # (n, D)
-    mean = flat.mean(0)
-    away = flat - mean
-    covariance = (1 - SHRUNK) * away.mT @ away / len(away)
-    covariance.diagonal().add_(SHRUNK * away.square().mean(0) + 1e-12 * away.square().mean())
-    whiten = torch.linalg.inv(torch.linalg.cholesky(covariance))  # (D, D)
-    left, parts = gap.flatten(), []
-    for found in range(min(k, APART)):
-        others = k - found - 1
-        u, label, error = _stands_out(terms, left - others * mean, whiten / max(others, SHRUNK) ** 0.5, prior, weight)
-        if error >= 1:
-            break
-        r = terms.residuals(terms.outputs(u[None]), Kinds(prior.labels[label][None], weight[label][None]))
-        left = left - (r.mT @ terms.with_ones(u[None])).flatten()
-        parts.append(Expected(u[None], prior.labels[label][None], error[None]))
-    parts.append(middle(known, k - len(parts)))
+@dataclass(frozen=True)
+class Crowd:
+    """The known rows' terms, among which a row may stand out."""
+
+    terms: Terms
+    known: Records
+    prior: Prior
+    weight: Tensor  # (l,) of each label
+
+    @classmethod
+    def of(cls, terms: Terms, known: Records, kinds: Kinds, prior: Prior) -> Crowd:
+        """Of labels with several weights the first counts."""
+        return cls(terms, known, prior, torch.stack([kinds.weight[kinds.y == y][0] for y in prior.labels.tolist()]))
+
+    def expected(self, gap: Tensor, k: int) -> Expected:
+        """The rows that stand out, one after the other; the others are answered by the middle of the known ones."""
+        if gap.numel() > MOST_NUMBERS:
+            return middle(self.known, k)
+        found = self._apart(gap, k)
+        predicted = (self._inflation(k) * found.predicted).clamp_max(1.0) if len(found.u) else found.predicted
+        return _together([found._replace(predicted=predicted), middle(self.known, k - len(found.u))])
+
+    def _apart(self, gap: Tensor, k: int) -> Expected:
+        left, parts = gap.flatten(), [middle(self.known, 0)]
+        mean, whiten = self._moments
+        for found in range(min(k, APART)):
+            others = k - found - 1
+            seen, noise = left - others * mean, whiten / max(others, SHRUNK) ** 0.5
+            u, label, error = _stands_out(self.terms, seen, noise, self.prior, self.weight)
+            if error >= 1:
+                break
+            left = left - self._flat(u[None], label[None])[0]
+            parts.append(Expected(u[None], self.prior.labels[label][None], error[None]))
+        return _together(parts)
+
+    def _flat(self, u: Tensor, labels: Tensor) -> Tensor:
+        """Terms (n, D) of rows."""
+        r = self.terms.residuals(self.terms.outputs(u), Kinds(self.prior.labels[labels], self.weight[labels]))
+        return (r[:, :, None] * self.terms.with_ones(u)[:, None]).flatten(1)
+
+    @cached_property
+    def _all(self) -> Tensor:
+        return self._flat(self.known.x, (self.known.y[:, None] == self.prior.labels).int().argmax(1))
+
+    @cached_property
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        """The mean of a term (D,), and the inverse factor of its covariance (D, D)."""
+        mean = self._all.mean(0)
+        away = self._all - mean
+        covariance = (1 - SHRUNK) * away.mT @ away / len(away)
+        covariance.diagonal().add_(SHRUNK * away.square().mean(0) + 1e-12 * away.square().mean())
+        return mean, torch.linalg.inv(torch.linalg.cholesky(covariance))
+
+    def _inflation(self, k: int) -> float:
+        """How much larger errors are than predicted, in games about known rows."""
+        rng = generator(0, "missing rows", "rehearsals", k)
+        errors, predictions = list[Tensor](), list[Tensor]()
+        for _ in range(REHEARSALS):
+            rows = torch.from_numpy(rng.choice(len(self.known), min(k, len(self.known)), replace=False))
+            guess = self._apart(self._all[rows].sum(0), len(rows))
+            squares = (self.known.x[rows][:, None] - guess.u).square().mean(2)
+            at, to = linear_sum_assignment(squares)
+            errors.append(squares[at, to])
+            predictions.append(guess.predicted[to].square())
+        return float((torch.cat(errors).mean() / torch.cat(predictions).mean()).sqrt().clamp_min(1).nan_to_num(1.0))
+
+
+def _together(parts: Sequence[Expected]) -> Expected:
     return Expected(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
