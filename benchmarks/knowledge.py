@@ -8,8 +8,7 @@ within 0.05 standard deviations of the columns (root mean square) and its label 
 by least squared error. Intervals are Clopper-Pearson's with games as units, since rows of one game come back together.
 "False" certificates are rows that are certified and not rebuilt. Seconds are of one core. "Continuous digits" are 30
 principal components, without pixels that are black in many pictures: then rows are found by their equations alone, at
-most half as many as there are classes. Nets (64-12-3, three classes of digits, ELU, 30 steps of gradient descent, 60 rows) are
-inverted exactly by Newton (`lw.Informed(known, secrets=k)`).
+most @@
 """
 
 import argparse
@@ -130,7 +129,6 @@ def curve(name, games_asked):
 
 def nets(games):
     """The same for nets."""
-    torch.set_default_dtype(torch.float64)
     data = lw.records.digits()
     data = data[data.y < 3]
     known, prior, secrets = data.split(60, 200, max(NETS) * games, seed=0)
