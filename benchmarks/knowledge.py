@@ -8,7 +8,8 @@ within 0.05 standard deviations of the columns (root mean square) and its label 
 by least squared error. Intervals are Clopper-Pearson's with games as units, since rows of one game come back together.
 "False" certificates are rows that are certified and not rebuilt. Seconds are of one core. "Continuous digits" are 30
 principal components, without pixels that are black in many pictures: then rows are found by their equations alone, at
-most @@
+most half as many as there are classes. Nets (64-12-3 on three classes of digits, ELU, 30 steps of gradient descent, 60
+rows) are inverted exactly by Newton (`lw.Informed(known, secrets=k)`).
 """
 
 import argparse

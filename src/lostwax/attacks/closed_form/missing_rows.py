@@ -8,6 +8,7 @@ equations than it has numbers, that these determine it, and that no other row wa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -108,10 +109,10 @@ def _kinds(fitted: Fitted, known: Tensor, missing_weights: Tensor) -> Kinds | No
         return None
     facts = None if fitted.model is None else loss_facts(fitted.model.loss, len(fitted.model.weight))
     classes = int(y[known].max()) + 1 if facts is None or facts.classes is None else facts.classes
-    pairs = torch.stack([y[known].double(), fitted.weight[known]], 1).unique(dim=0)
-    seen, counts = pairs[:, 0].unique(return_counts=True)
+    pairs = torch.unique(torch.stack([y[known].double(), fitted.weight[known]], 1), dim=0)
+    seen, counts = torch.unique(pairs[:, 0], return_counts=True)
     other = [label for label in range(classes) if label not in seen] if bool((counts == 1).all()) else range(classes)
-    weights = missing_weights.unique()
+    weights = torch.unique(missing_weights)
     labels = torch.tensor(other, dtype=torch.long).repeat_interleave(len(weights))
     if len(other) == classes:
         return Kinds(labels, weights.repeat(classes))
@@ -271,7 +272,7 @@ class _Game:
     @property
     def _hidden_size(self) -> float:
         """A singular value that rounding may have."""
-        return 3 * self.noise * len(self.gap) ** 0.5
+        return 3 * self.noise * math.sqrt(len(self.gap))
 
     def _alone_in_class(self) -> _Found:
         """Rows whose class has a sum of its own, and no other missing row."""

@@ -92,7 +92,8 @@ class Terms:
         blocks = [sums.membership(y, weight).to(outputs) for sums in self.sums]
         if self.model is not None:
             blocks.insert(0, weight[:, None] * self.model.loss.residual(outputs.flatten(0, -2), y))
-        return torch.cat(blocks, 1).unflatten(0, outputs.shape[:-1])
+        r = torch.cat(blocks, 1)
+        return r.view(*outputs.shape[:-1], r.shape[1])
 
     def bends(self, outputs: Tensor, kinds: Kinds) -> Tensor:
         """The derivatives of r in the outputs, (..., C, c)."""
@@ -101,7 +102,7 @@ class Terms:
         if self.model is None:
             return constant
         curved = curvatures(self.model.loss, outputs.flatten(0, -2), *(part.flatten() for part in kinds))
-        return torch.cat([curved.unflatten(0, outputs.shape[:-1]), constant], -2)
+        return torch.cat([curved.view(*outputs.shape, outputs.shape[-1]), constant], -2)
 
     def in_units(self, equation: Stationary | Sums, sums: Tensor, *, sizes: bool = False) -> Tensor:
         """Sums of r (f, 1)^T as sums of r (u, 1)^T, (c, d + 1); or the sizes of their errors."""
@@ -321,7 +322,7 @@ class Prior(NamedTuple):
     @classmethod
     def of(cls, known: Records) -> Prior:
         """From rows in units of their spread; the covariance is shrunk towards one."""
-        labels, at, counts = known.y.unique(return_inverse=True, return_counts=True)
+        labels, at, counts = torch.unique(known.y, return_inverse=True, return_counts=True)
         means = torch.zeros(len(labels), known.x.shape[1], dtype=known.x.dtype).index_add_(0, at, known.x)
         means = means / counts[:, None]
         within = known.x - means[at]

@@ -52,7 +52,7 @@ def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> Expected:
         if sums.by_label and not labelled:
             best, labelled = gap[start : start + len(sums.counts)], True
     shares = (best[:, -1] / best[:, -1].sum() * k).round().long().clamp_min(0)  # rows of each group
-    blind, parts = middle(known, k), []
+    blind, parts = middle(known, k), list[Expected]()
     for group in shares.nonzero().flatten().tolist():
         m = min(int(shares[group]), k - sum(len(part.u) for part in parts))
         rows = known.x[known.y == group] if labelled else known.x
