@@ -24,6 +24,7 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from lostwax.games import Records, Stationary, Sums
+from lostwax.games.fitted import blocks, rounding
 from lostwax.trainers.minimum import curvatures
 
 LEAST = 1e-300  # that is divided by
@@ -104,15 +105,26 @@ class Terms:
         curved = curvatures(self.model.loss, outputs.flatten(0, -2), *(part.flatten() for part in kinds))
         return torch.cat([curved.view(*outputs.shape, outputs.shape[-1]), constant], -2)
 
-    def in_units(self, equation: Stationary | Sums, sums: Tensor, *, sizes: bool = False) -> Tensor:
-        """Sums of r (f, 1)^T as sums of r (u, 1)^T, (c, d + 1); or the sizes of their errors."""
-        offset, factor = self.centre, self.unit
-        if isinstance(equation, Stationary):
-            offset, factor = (offset - equation.shift) / equation.scale, factor / equation.scale
-        if not self.affine:
-            return sums / factor
-        moved = sums[:, -1:] * (-offset.abs() if sizes else offset)
-        return torch.cat([(sums[:, :-1] - moved) / factor, sums[:, -1:]], 1)
+    def gaps(self, known: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """What known rows leave of the totals, and the rounding errors in it, (C, d + 1) twice."""
+        model, none = self.model, torch.zeros_like(self.centre)
+        in_features = (
+            (none, self.unit) if model is None else ((self.centre - model.shift) / model.scale, self.unit / model.scale)
+        )
+        places = [*([] if model is None else [in_features]), *([(self.centre, self.unit)] * len(self.sums))]
+        gaps, noises = [], []
+        for equation, (offset, factor) in zip(self.equations, places, strict=True):
+            gap, noise = equation.total(), rounding(equation, known, weight)
+            for part in blocks(known):
+                r, f = equation.factors(known[part], weight[part])
+                gap = gap - r.mT @ f
+            if self.affine:
+                gap = torch.cat([gap[:, :-1] - gap[:, -1:] * offset, gap[:, -1:]], 1)
+                noise = torch.cat([noise[:, :-1] + noise[:, -1:] * offset.abs(), noise[:, -1:]], 1)
+                factor = torch.cat([factor, torch.ones_like(factor[:1])])
+            gaps.append(gap / factor)
+            noises.append(noise / factor)
+        return torch.cat(gaps), torch.cat(noises)
 
 
 @dataclass(frozen=True)

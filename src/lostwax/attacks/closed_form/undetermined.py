@@ -82,15 +82,15 @@ class Crowd:
         """The rows that stand out, one after the other; the others are answered by the middle of the known ones."""
         if gap.numel() > MOST_NUMBERS:
             return middle(self.known, k)
-        found = self._apart(gap, k)
-        predicted = (self._inflation(k) * found.predicted).clamp_max(1.0) if len(found.u) else found.predicted
-        return _together([found._replace(predicted=predicted), middle(self.known, k - len(found.u))])
+        expected = self._apart(gap, k)
+        predicted = (self._inflation(k) * expected.predicted).clamp_max(1.0) if len(expected.u) else expected.predicted
+        return _together([expected._replace(predicted=predicted), middle(self.known, k - len(expected.u))])
 
     def _apart(self, gap: Tensor, k: int) -> Expected:
         left, parts = gap.flatten(), [middle(self.known, 0)]
         mean, whiten = self._moments
-        for found in range(min(k, APART)):
-            others = k - found - 1
+        for number in range(min(k, APART)):
+            others = k - number - 1
             seen, noise = left - others * mean, whiten / max(others, SHRUNK) ** 0.5
             u, label, error = _stands_out(self.terms, seen, noise, self.prior, self.weight)
             if error >= 1:
