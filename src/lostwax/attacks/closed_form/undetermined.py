@@ -140,8 +140,7 @@ def _stands_out(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The likeliest row whose term is `seen` up to Gaussian noise: by Gauss-Newton from the mean of each label."""
     kinds, d = Kinds(prior.labels, weight), prior.means.shape[1]
-    ones, eye = terms.affine, torch.eye(d, dtype=seen.dtype)
-    eye = torch.cat([eye, eye[:1] * 0]) if ones else eye  # (d + 1, d)
+    by_part = whiten.view(len(whiten), -1, d + terms.affine)  # (D, C, d + 1)
 
     def values(u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         outputs = terms.outputs(u)
@@ -157,8 +156,7 @@ def _stands_out(
     for _ in range(STEPS):
         r, f = terms.residuals(outputs, kinds), terms.with_ones(u)
         moved = terms.bends(outputs, kinds) @ terms.slopes  # (l, C, d)
-        slope = torch.einsum("lcd,lf->lcfd", moved, f) + torch.einsum("lc,fd->lcfd", r, eye)
-        slope = whiten @ slope.flatten(1, 2)  # (l, D, d)
+        slope = torch.einsum("ocf,lf->loc", by_part, f) @ moved + torch.einsum("ocf,lc->lof", by_part, r)[..., :d]
         normal = slope.mT @ slope + prior.precision
         gradient = (slope.mT @ misfit[..., None])[..., 0] + (u - prior.means) @ prior.precision
         lifted = normal + torch.diag_embed(damping[:, None] * normal.diagonal(dim1=1, dim2=2))
