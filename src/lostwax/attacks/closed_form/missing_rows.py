@@ -47,6 +47,7 @@ FIRST_STEPS = 15  # after which the best quarter goes on
 MOST_TRIED = 60  # candidates of a section
 POLISH = 8  # steps
 SAFETY, MANY_TESTS = 10, 8  # a measured rounding error is multiplied; from so many equations
+CHANCE = 1e-9  # of passing all equations that are left over, for each candidate that is tried
 AT_LIMIT = 1e-8  # the error of a cell at a limit
 EPS = torch.finfo(torch.float64).eps
 AGREES = 30  # times its rounding error: an equation that holds
@@ -400,8 +401,12 @@ class _Game:
         inside = ((right / sizes[:, None].clamp_min(LEAST)).square().sum(0) / size.square()).view(j, free).sum(1)
         predicted = scale * (inside / len(self.terms.unit) + (self.noise * by_dual).square()).sqrt()
         predicted = torch.where(predicted.isfinite() & full, predicted, 1.0).clamp_max(1.0)
-        certain = (predicted < CERTAIN) & (explained.corner | (surplus >= 1)) & (not explained.doubled)
-        return certain & (scale < AGREES), predicted, scale < AGREES
+        # of all that is tried, some may pass by chance where rounding leaves much room, and few equations are left over
+        tests = max(tests, self.dimensions - len(section.sizes) + 1)
+        by_chance = free > 0 and tests * float(noise.log().mean()) > math.log(CHANCE)
+        holds = scale < AGREES
+        certain = (predicted < CERTAIN) & (explained.corner | (surplus >= 1))
+        return certain & (holds and not explained.doubled and not by_chance), predicted, holds
 
     def _section(self, explained: _Explained) -> Section:
         """Where all missing rows are that can be seen."""
