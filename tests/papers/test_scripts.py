@@ -82,6 +82,10 @@ RUNS = {
     "ensemble_relu": (f"{SIZES} --targets 2 --models 10 --rounds 2 --rows private_0.2_512", 8 + 1),
 }
 NO_DATA_RUNS = {  # the same for scripts that need no data
+    "s1_partly_informed": (
+        "--digits --unknown 1 3 --records 60 --shadows 300 --targets 4 --checked 16 --directions 40",
+        2 + 2 * 4,
+    ),
     "text": (
         "--rows gd lora order --vocabulary 40 --length 4 --known 12 --prior 12 --games 2 --directions 8 --starts 2",
         2 * 10 + 1 + 2,

@@ -8,6 +8,7 @@ equations than it has numbers, that these determine it, and that no other row wa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,7 +34,6 @@ from lostwax.attacks.closed_form.sections import (
 from lostwax.attacks.closed_form.undetermined import Crowd, from_sums, middle
 from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts
-from lostwax.games.fitted import blocks, rounding
 from lostwax.progress import counted
 from lostwax.seeds import generator
 
@@ -47,6 +47,7 @@ FIRST_STEPS = 15  # after which the best quarter goes on
 MOST_TRIED = 60  # candidates of a section
 POLISH = 8  # steps
 SAFETY, MANY_TESTS = 10, 8  # a measured rounding error is multiplied; from so many equations
+CHANCE = 1e-9  # of passing all equations that are left over, for each candidate that is tried
 AT_LIMIT = 1e-8  # the error of a cell at a limit
 EPS = torch.finfo(torch.float64).eps
 AGREES = 30  # times its rounding error: an equation that holds
@@ -108,10 +109,10 @@ def _kinds(fitted: Fitted, known: Tensor, missing_weights: Tensor) -> Kinds | No
         return None
     facts = None if fitted.model is None else loss_facts(fitted.model.loss, len(fitted.model.weight))
     classes = int(y[known].max()) + 1 if facts is None or facts.classes is None else facts.classes
-    pairs = torch.stack([y[known].double(), fitted.weight[known]], 1).unique(dim=0)
-    seen, counts = pairs[:, 0].unique(return_counts=True)
+    pairs = torch.unique(torch.stack([y[known].double(), fitted.weight[known]], 1), dim=0)
+    seen, counts = torch.unique(pairs[:, 0], return_counts=True)
     other = [label for label in range(classes) if label not in seen] if bool((counts == 1).all()) else range(classes)
-    weights = missing_weights.unique()
+    weights = torch.unique(missing_weights)
     labels = torch.tensor(other, dtype=torch.long).repeat_interleave(len(weights))
     if len(other) == classes:
         return Kinds(labels, weights.repeat(classes))
@@ -129,7 +130,7 @@ class _Answer(NamedTuple):
         return _Answer(*(torch.cat(pair) for pair in zip(self, more, strict=True)))
 
 
-class _Found(NamedTuple):
+class _Explained(NamedTuple):
     """Rows that explain a part of the gap."""
 
     u: Tensor  # (j, d)
@@ -137,11 +138,11 @@ class _Found(NamedTuple):
     corner: Tensor  # (j,) it was not found by its equations
     doubled: bool = False  # others explain the same
 
-    def beside(self, more: _Found) -> _Found:
+    def beside(self, more: _Explained) -> _Explained:
         """Both."""
         u, corner = (torch.cat([getattr(part, name) for part in (self, more)]) for name in ("u", "corner"))
         kinds = Kinds(*(torch.cat(pair) for pair in zip(self.kinds, more.kinds, strict=True)))
-        return _Found(u, kinds, corner, self.doubled or more.doubled)
+        return _Explained(u, kinds, corner, self.doubled or more.doubled)
 
 
 @dataclass(frozen=True)
@@ -164,18 +165,11 @@ class _Game:
         known, weight = fitted.table[is_known], fitted.weight[is_known]
         mean, spread = known.x.mean(0), known.x.std(0, correction=0)
         terms = _terms(fitted, mean, torch.where(spread > 0, spread, 1.0))
-        gaps, noises = [], []
-        for equation in terms.equations:
-            gap = equation.total()
-            for part in blocks(known):
-                r, f = equation.factors(known[part], weight[part])
-                gap = gap - r.mT @ f
-            gaps.append(terms.in_units(equation, gap))
-            noises.append(terms.in_units(equation, rounding(equation, known, weight), sizes=True))
-        noise = float(torch.cat(noises).square().mean().sqrt())
+        gap, noises = terms.gaps(known, weight)
+        noise = float(noises.square().mean().sqrt())
         kinds = _kinds(fitted, is_known, fitted.weight[rows])
         units = Records((known.x - terms.centre) / terms.unit, known.y)
-        return cls(terms, torch.cat(gaps), noise, fitted.weight[rows], kinds, units, rng)
+        return cls(terms, gap, noise, fitted.weight[rows], kinds, units, rng)
 
     @cached_property
     def prior(self) -> Prior:
@@ -207,13 +201,13 @@ class _Game:
             return answer.beside(fewer.answer())
         if not k or k > self.dimensions or (self.terms.model is None and by_class):
             return self._expected(self.gap, k)
-        found = self._found(k)
-        if not len(found.u):
+        explained = self._search(k)
+        if not len(explained.u):
             return self._expected(self.gap, k)
-        certified, predicted, holds = self._judged(found)
-        left = self._expected(self._left(found), k - len(found.u))
-        u = found.u if holds else torch.where((predicted < 1)[:, None], found.u, self.known.x.mean(0))
-        return _Answer(self.terms.records(u), found.kinds.y, certified, predicted).beside(left)
+        certified, predicted, holds = self._judged(explained)
+        left = self._expected(self._left(explained), k - len(explained.u))
+        u = explained.u if holds else torch.where((predicted < 1)[:, None], explained.u, self.known.x.mean(0))
+        return _Answer(self.terms.records(u), explained.kinds.y, certified, predicted).beside(left)
 
     def _expected(self, gap: Tensor, k: int) -> _Answer:
         """Posterior means of k rows that leave this gap."""
@@ -243,18 +237,18 @@ class _Game:
             self.terms.records(u)[None], y, ((predicted < CERTAIN) & holds)[None], predicted.clamp_max(1.0)[None]
         )
 
-    def _left(self, found: _Found) -> Tensor:
+    def _left(self, explained: _Explained) -> Tensor:
         """What found rows leave of the gap."""
-        r = self.terms.residuals(self.terms.outputs(found.u), found.kinds)
-        return self.gap - r.mT @ self.terms.with_ones(found.u)
+        r = self.terms.residuals(self.terms.outputs(explained.u), explained.kinds)
+        return self.gap - r.mT @ self.terms.with_ones(explained.u)
 
-    def _found(self, missing: int) -> _Found:
+    def _search(self, missing: int) -> _Explained:
         """Rows one section after the other, each of what is left by those before."""
         assert self.kinds is not None
         none = torch.zeros(0, dtype=torch.long)
-        found = _Found(self.gap.new_zeros(0, len(self.terms.unit)), self.kinds.at(none), none.bool())
-        while (left := missing - len(found.u)) > 0:
-            gap = self._left(found)
+        explained = _Explained(self.gap.new_zeros(0, len(self.terms.unit)), self.kinds.at(none), none.bool())
+        while (left := missing - len(explained.u)) > 0:
+            gap = self._left(explained)
             sizes = torch.linalg.svdvals(gap)
             rank = min(left, int((sizes > self._hidden_size).sum()))
             if not rank:
@@ -265,15 +259,15 @@ class _Game:
             rows = self._rows(section, max(self.noise, seen) / float(section.sizes[-1]))
             if rows is None:
                 break
-            found = found.beside(rows)
-        return found
+            explained = explained.beside(rows)
+        return explained
 
     @property
     def _hidden_size(self) -> float:
         """A singular value that rounding may have."""
-        return 3 * self.noise * len(self.gap) ** 0.5
+        return 3 * self.noise * math.sqrt(len(self.gap))
 
-    def _alone_in_class(self) -> _Found:
+    def _alone_in_class(self) -> _Explained:
         """Rows whose class has a sum of its own, and no other missing row."""
         assert self.kinds is not None
         rows, places, start = list[Tensor](), list[int](), len(self.gap)
@@ -287,9 +281,11 @@ class _Game:
                     rows.append(gap[:-1] / gap[-1])
                     places.append(place)
         u = torch.stack(rows) if rows else self.gap.new_zeros(0, len(self.terms.unit))
-        return _Found(u, self.kinds.at(torch.tensor(places, dtype=torch.long)), torch.ones(len(u), dtype=torch.bool))
+        return _Explained(
+            u, self.kinds.at(torch.tensor(places, dtype=torch.long)), torch.ones(len(u), dtype=torch.bool)
+        )
 
-    def _rows(self, section: Section, hidden: float) -> _Found | None:
+    def _rows(self, section: Section, hidden: float) -> _Explained | None:
         """Rows of a section, by any of the ways that lead to some."""
         enough = min(max(CLOSE, 100 * hidden), DOUBTFUL)
         for c, corner in self._candidates(section, hidden, enough):
@@ -328,7 +324,7 @@ class _Game:
         lots = torch.from_numpy(self.rng.random(fits.shape))
         return self.kinds.at((fits * (1 + lots)).argmax(-1))
 
-    def _chosen(self, section: Section, c: Tensor, enough: float, corner: bool) -> _Found | None:
+    def _chosen(self, section: Section, c: Tensor, enough: float, corner: bool) -> _Explained | None:
         """The candidates that are rows, each by its own equations and all of them together."""
         assert self.kinds is not None
         if self.terms.model is None and not any(sums.by_label for sums in self.terms.sums):
@@ -341,7 +337,7 @@ class _Game:
         values = values.view(len(c), -1).nan_to_num(torch.inf)
         best, place = values.min(1)
         if not section.free:  # nothing else is left
-            return _Found(section.rows(c), kinds.at(place), torch.ones(1, dtype=torch.bool))
+            return _Explained(section.rows(c), kinds.at(place), torch.ones(1, dtype=torch.bool))
         doubled, nodes = False, list[int]()
         order = best.argsort()
         order = order[best[order] < enough]
@@ -370,18 +366,18 @@ class _Game:
         at, chosen = at[some], chosen.at(torch.tensor(some))
         if self.dimensions - rank + len(some) >= free:
             at = descend(section, self.terms, at[None], chosen.as_one, POLISH)[0][0]
-        return _Found(section.rows(at), chosen, torch.full((len(some),), corner), doubled)
+        return _Explained(section.rows(at), chosen, torch.full((len(some),), corner), doubled)
 
-    def _judged(self, found: _Found) -> tuple[Tensor, Tensor, bool]:
+    def _judged(self, explained: _Explained) -> tuple[Tensor, Tensor, bool]:
         """Polish rows in place; which are certified, their predicted errors, and whether they explain the gap."""
-        section = self._section(found)
-        j, free, kinds = len(found.u), section.free, found.kinds
+        section = self._section(explained)
+        j, free, kinds = len(explained.u), section.free, explained.kinds
         surplus = self.dimensions - len(section.sizes) + j - free  # equations of a row beyond its numbers
-        c = section.coordinates(found.u)
+        c = section.coordinates(explained.u)
         if surplus >= 0 and free and self.terms.model is not None:
             c = descend(section, self.terms, c[None], kinds.as_one, POLISH)[0][0]
-            found.u[:] = section.rows(c)
-        outputs = self.terms.outputs(found.u)
+            explained.u[:] = section.rows(c)
+        outputs = self.terms.outputs(explained.u)
         r = self.terms.residuals(outputs, kinds)
         by_row = (r @ (section.left / section.sizes) / section.sizes).norm(dim=1)  # (j,) |S^-1 a|
         by_dual = ((section.foot + c @ section.turn.mT) / section.sizes).norm(dim=1)  # (j,) |S^-1 b|
@@ -394,7 +390,7 @@ class _Game:
         assert jacobian is not None
         values, slopes = misfit[0] / noise, jacobian[0] / noise[:, None]
         if surplus < 1:  # the limits that a corner is at are equations too
-            slopes = torch.cat([slopes, self._at_limits(section, c, found.corner)])
+            slopes = torch.cat([slopes, self._at_limits(section, c, explained.corner)])
         size = slopes.norm(dim=0).clamp_min(LEAST)
         _, sizes, right = torch.linalg.svd(slopes / size, full_matrices=False)
         full = len(slopes) >= j * free and (not free or bool(sizes[-1] > 1e-12 * sizes[0]))
@@ -405,10 +401,14 @@ class _Game:
         inside = ((right / sizes[:, None].clamp_min(LEAST)).square().sum(0) / size.square()).view(j, free).sum(1)
         predicted = scale * (inside / len(self.terms.unit) + (self.noise * by_dual).square()).sqrt()
         predicted = torch.where(predicted.isfinite() & full, predicted, 1.0).clamp_max(1.0)
-        certain = (predicted < CERTAIN) & (found.corner | (surplus >= 1)) & (not found.doubled)
-        return certain & (scale < AGREES), predicted, scale < AGREES
+        # of all that is tried, some may pass by chance where rounding leaves much room, and few equations are left over
+        tests = max(tests, self.dimensions - len(section.sizes) + 1)
+        by_chance = free > 0 and tests * float(noise.log().mean()) > math.log(CHANCE)
+        holds = scale < AGREES
+        certain = (predicted < CERTAIN) & (explained.corner | (surplus >= 1))
+        return certain & (holds and not explained.doubled and not by_chance), predicted, holds
 
-    def _section(self, found: _Found) -> Section:
+    def _section(self, explained: _Explained) -> Section:
         """Where all missing rows are that can be seen."""
         rank = int((torch.linalg.svdvals(self.gap) > self._hidden_size).sum())
         return Section.of(self.gap, max(1, min(len(self.weight), rank)), affine=self.terms.affine)

@@ -24,6 +24,7 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from lostwax.games import Records, Stationary, Sums
+from lostwax.games.fitted import blocks, rounding
 from lostwax.trainers.minimum import curvatures
 
 LEAST = 1e-300  # that is divided by
@@ -92,7 +93,8 @@ class Terms:
         blocks = [sums.membership(y, weight).to(outputs) for sums in self.sums]
         if self.model is not None:
             blocks.insert(0, weight[:, None] * self.model.loss.residual(outputs.flatten(0, -2), y))
-        return torch.cat(blocks, 1).unflatten(0, outputs.shape[:-1])
+        r = torch.cat(blocks, 1)
+        return r.view(*outputs.shape[:-1], r.shape[1])
 
     def bends(self, outputs: Tensor, kinds: Kinds) -> Tensor:
         """The derivatives of r in the outputs, (..., C, c)."""
@@ -101,17 +103,28 @@ class Terms:
         if self.model is None:
             return constant
         curved = curvatures(self.model.loss, outputs.flatten(0, -2), *(part.flatten() for part in kinds))
-        return torch.cat([curved.unflatten(0, outputs.shape[:-1]), constant], -2)
+        return torch.cat([curved.view(*outputs.shape, outputs.shape[-1]), constant], -2)
 
-    def in_units(self, equation: Stationary | Sums, sums: Tensor, *, sizes: bool = False) -> Tensor:
-        """Sums of r (f, 1)^T as sums of r (u, 1)^T, (c, d + 1); or the sizes of their errors."""
-        offset, factor = self.centre, self.unit
-        if isinstance(equation, Stationary):
-            offset, factor = (offset - equation.shift) / equation.scale, factor / equation.scale
-        if not self.affine:
-            return sums / factor
-        moved = sums[:, -1:] * (-offset.abs() if sizes else offset)
-        return torch.cat([(sums[:, :-1] - moved) / factor, sums[:, -1:]], 1)
+    def gaps(self, known: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """What known rows leave of the totals, and the rounding errors in it, (C, d + 1) twice."""
+        model, none = self.model, torch.zeros_like(self.centre)
+        in_features = (
+            (none, self.unit) if model is None else ((self.centre - model.shift) / model.scale, self.unit / model.scale)
+        )
+        places = [*([] if model is None else [in_features]), *([(self.centre, self.unit)] * len(self.sums))]
+        gaps, noises = [], []
+        for equation, (offset, factor) in zip(self.equations, places, strict=True):
+            gap, noise = equation.total(), rounding(equation, known, weight)
+            for part in blocks(known):
+                r, f = equation.factors(known[part], weight[part])
+                gap = gap - r.mT @ f
+            if self.affine:
+                gap = torch.cat([gap[:, :-1] - gap[:, -1:] * offset, gap[:, -1:]], 1)
+                noise = torch.cat([noise[:, :-1] + noise[:, -1:] * offset.abs(), noise[:, -1:]], 1)
+                factor = torch.cat([factor, torch.ones_like(factor[:1])])
+            gaps.append(gap / factor)
+            noises.append(noise / factor)
+        return torch.cat(gaps), torch.cat(noises)
 
 
 @dataclass(frozen=True)
@@ -321,7 +334,7 @@ class Prior(NamedTuple):
     @classmethod
     def of(cls, known: Records) -> Prior:
         """From rows in units of their spread; the covariance is shrunk towards one."""
-        labels, at, counts = known.y.unique(return_inverse=True, return_counts=True)
+        labels, at, counts = torch.unique(known.y, return_inverse=True, return_counts=True)
         means = torch.zeros(len(labels), known.x.shape[1], dtype=known.x.dtype).index_add_(0, at, known.x)
         means = means / counts[:, None]
         within = known.x - means[at]

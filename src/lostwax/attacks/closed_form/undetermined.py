@@ -52,7 +52,7 @@ def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> Expected:
         if sums.by_label and not labelled:
             best, labelled = gap[start : start + len(sums.counts)], True
     shares = (best[:, -1] / best[:, -1].sum() * k).round().long().clamp_min(0)  # rows of each group
-    blind, parts = middle(known, k), []
+    blind, parts = middle(known, k), list[Expected]()
     for group in shares.nonzero().flatten().tolist():
         m = min(int(shares[group]), k - sum(len(part.u) for part in parts))
         rows = known.x[known.y == group] if labelled else known.x
@@ -82,15 +82,15 @@ class Crowd:
         """The rows that stand out, one after the other; the others are answered by the middle of the known ones."""
         if gap.numel() > MOST_NUMBERS:
             return middle(self.known, k)
-        found = self._apart(gap, k)
-        predicted = (self._inflation(k) * found.predicted).clamp_max(1.0) if len(found.u) else found.predicted
-        return _together([found._replace(predicted=predicted), middle(self.known, k - len(found.u))])
+        expected = self._apart(gap, k)
+        predicted = (self._inflation(k) * expected.predicted).clamp_max(1.0) if len(expected.u) else expected.predicted
+        return _together([expected._replace(predicted=predicted), middle(self.known, k - len(expected.u))])
 
     def _apart(self, gap: Tensor, k: int) -> Expected:
         left, parts = gap.flatten(), [middle(self.known, 0)]
         mean, whiten = self._moments
-        for found in range(min(k, APART)):
-            others = k - found - 1
+        for number in range(min(k, APART)):
+            others = k - number - 1
             seen, noise = left - others * mean, whiten / max(others, SHRUNK) ** 0.5
             u, label, error = _stands_out(self.terms, seen, noise, self.prior, self.weight)
             if error >= 1:
@@ -140,8 +140,7 @@ def _stands_out(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The likeliest row whose term is `seen` up to Gaussian noise: by Gauss-Newton from the mean of each label."""
     kinds, d = Kinds(prior.labels, weight), prior.means.shape[1]
-    ones, eye = terms.affine, torch.eye(d, dtype=seen.dtype)
-    eye = torch.cat([eye, eye[:1] * 0]) if ones else eye  # (d + 1, d)
+    by_part = whiten.view(len(whiten), -1, d + terms.affine)  # (D, C, d + 1)
 
     def values(u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         outputs = terms.outputs(u)
@@ -157,8 +156,7 @@ def _stands_out(
     for _ in range(STEPS):
         r, f = terms.residuals(outputs, kinds), terms.with_ones(u)
         moved = terms.bends(outputs, kinds) @ terms.slopes  # (l, C, d)
-        slope = torch.einsum("lcd,lf->lcfd", moved, f) + torch.einsum("lc,fd->lcfd", r, eye)
-        slope = whiten @ slope.flatten(1, 2)  # (l, D, d)
+        slope = torch.einsum("ocf,lf->loc", by_part, f) @ moved + torch.einsum("ocf,lc->lof", by_part, r)[..., :d]
         normal = slope.mT @ slope + prior.precision
         gradient = (slope.mT @ misfit[..., None])[..., 0] + (u - prior.means) @ prior.precision
         lifted = normal + torch.diag_embed(damping[:, None] * normal.diagonal(dim1=1, dim2=2))
