@@ -33,13 +33,11 @@ def rungs_of_insiders(fitted: Fitted, columns: Columns, settings: Settings, popu
 
     Beyond the count a row can still come back that stands out: its share of the sum is nearly all.
     """
-    table, seed, is_asked = (
-        fitted.table,
-        settings.seed,
-        settings.attackers is not None or settings.max_minutes is not None,
-    )
-    equations = [*fitted.sums, *([] if fitted.model is None else [fitted.model])]
-    if sum(equation.total().numel() for equation in equations) > (FEASIBLE if is_asked else QUICK):
+    table, seed = fitted.table, settings.seed
+    is_asked = settings.attackers is not None or settings.max_minutes is not None
+    numbers = sum(sums.total().numel() for sums in fitted.sums)
+    numbers += 0 if fitted.model is None else fitted.model.total().numel()
+    if numbers > (FEASIBLE if is_asked else QUICK):
         reason = "" if is_asked else 'Its equations are large: allow max_minutes, or name attackers=["insider"].'
         yield Rung(Adversary.insider(population, "row", missing=2), None, EQUATIONS, reason=reason)
         return

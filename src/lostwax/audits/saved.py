@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -176,7 +176,8 @@ def _adversary_in_words(plain: Mapping[str, Any]) -> Adversary:
         return Adversary(sees=sees, access=access, public=public)
     if words[3] is not None:
         return Adversary(int(words[3]), int(words[4]), "record", sees, access, public=public)
-    records, unit = plain["population"], "record" if words["unit"] == "record" else "row"
+    records: int = plain["population"]
+    unit: Literal["record", "row"] = "record" if words["unit"] == "record" else "row"
     return Adversary(records - 1 if words["all"] else 0, records, unit, sees, access, public=public)
 
 
