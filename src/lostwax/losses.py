@@ -87,7 +87,6 @@ class CrossEntropy:
     """log sum_c exp(out_c) - out_y, labels as class numbers."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         return outputs.logsumexp(-1) - (outputs * indicators(y, outputs)).sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -117,7 +116,6 @@ class BinaryCrossEntropy(_OneVsRest):
         check_fields(self, positive_weight=above(0))
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         t = indicators(y, outputs)
         return (self.positive_weight * t * softplus(-outputs) + (1 - t) * softplus(outputs)).sum(-1)  # (..., n)
 
@@ -137,7 +135,6 @@ class MultiLabel(_OfTargets):
     _facts = LossFacts(attained=False)
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         return (softplus(outputs) - self._targets(outputs, y) * outputs).sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -159,7 +156,6 @@ class SquaredError(_OfTargets):
     _facts = LossFacts(quadratic=True)
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         return self.residual(outputs, y).square().sum(-1) / 2  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -184,7 +180,6 @@ class Huber(_OfTargets):
         check_fields(self, threshold=above(0))
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         distance = differences(outputs, y).abs()
         within = distance.clamp_max(self.threshold)
         return (within * (distance - within / 2)).sum(-1)  # (..., n)
@@ -208,7 +203,6 @@ class SquaredEpsilonInsensitive(_OfTargets):
         check_fields(self, epsilon=at_least(0))
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         return (differences(outputs, y).abs() - self.epsilon).clamp_min(0).square().sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -228,7 +222,6 @@ class SquaredSignError(_OneVsRest):
     _attained = True
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         return self.residual(outputs, y).square().sum(-1) / 2  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -246,7 +239,6 @@ class ModifiedHuber(_Margin):
     """max(0, 1 - z)^2 with z = s out, linear (-4 z) below z = -1, summed over outputs; s = +1 or -1 by class."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         slack = (1 - signs(y, outputs) * outputs).clamp_min(0)
         within = slack.clamp_max(2)
         return (within * (2 * slack - within)).sum(-1)  # (..., n)
@@ -262,7 +254,6 @@ class SquaredHinge(_Margin):
     """max(0, 1 - s out)^2 with s = +1 for the record's class, else -1, summed over outputs: as LinearSVC."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         return self._slack(outputs, y).square().sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -278,7 +269,6 @@ class ProbitLoss(_OneVsRest):
     """-log Phi(s out) with s = +1 for the second class, else -1; Phi is the normal distribution function."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         losses: Tensor = -torch.special.log_ndtr(signs(y, outputs) * outputs)
         return losses.sum(-1)  # (..., n)
 

@@ -38,7 +38,6 @@ class MSE(_Checked):
     name: str = "mean squared error"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         return (guess - truth).square().flatten(1).mean(1)
 
 
@@ -54,7 +53,6 @@ class MAE(_Checked):
         return MetricFacts(of_parts=True)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         return (guess - truth).abs().flatten(1).mean(1)
 
 
@@ -70,7 +68,6 @@ class PSNR(_Checked):
         check_fields(self, peak=above(0))
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         return -10 * (MSE()(guess, truth) / self.peak**2).log10()  # 10 log10(peak^2 / MSE)
 
 
@@ -90,7 +87,6 @@ class NearPixels(_Checked):
         check_fields(self, tolerance=above(0))
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         return ((guess - truth).abs() < self.tolerance).flatten(1).double().mean(1)
 
 
@@ -114,7 +110,6 @@ class SpreadRMSE(_Checked):
         return MetricFacts(deviation=self.deviation)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         guess, truth = guess.flatten(1), truth.flatten(1)
         some = max(1, BLOCK_NUMBERS // max(1, guess.shape[1]))
         parts = zip(torch.split(guess, some), torch.split(truth, some), strict=True)
@@ -141,7 +136,6 @@ class LargestError(_Checked):
     name: str = "largest error of a feature in standard deviations"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         varies = self.deviation > 0
         if not varies.any():
             return torch.zeros(len(guess), dtype=guess.dtype)
@@ -156,7 +150,6 @@ class TokensRight(_Checked):
     name: str = "share of tokens right"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         return (guess == truth).flatten(1).double().mean(1)
 
 
@@ -168,7 +161,6 @@ class BagRight(_Checked):
     name: str = "share of tokens right in any order"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         sentences = zip(guess.flatten(1).tolist(), truth.flatten(1).tolist(), strict=True)
         shares = [(Counter(tokens) & Counter(right)).total() / len(right) for tokens, right in sentences]
         return torch.tensor(shares, dtype=torch.float64, device=truth.device)
@@ -182,7 +174,6 @@ class EditDistance(_Checked):
     name: str = "edit distance in tokens"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         pairs = zip(guess.flatten(1).tolist(), truth.flatten(1).tolist(), strict=True)
         return torch.tensor([_edits(*pair) for pair in pairs], dtype=torch.float64, device=truth.device)
 
@@ -231,7 +222,6 @@ class SSIM(_Checked):
         expect(self, "window", "to be odd", self.window % 2 == 1)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         x, y = (images.double() for images in _as_images("SSIM", guess, truth))  # variances cancel digits
         weights = self._weights(min(x.shape[-2:])).to(x)
 
@@ -281,7 +271,6 @@ class LPIPS(_Checked):
     name: str = "LPIPS (AlexNet)"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         parameters = _read(_find(self.weights), str(truth.device))
         images = _as_images("LPIPS", guess, truth)
         parts = zip(*(torch.split(part, GAMES_AT_A_TIME) for part in images), strict=True)

@@ -148,7 +148,6 @@ class HeavyBall(Descent, ABC):
         return velocity(params, self.momentum)
 
     def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
-        """As torch.optim.SGD."""
         return descend(state, gradient, lr, self.momentum, self.weight_decay)
 
 
@@ -264,7 +263,6 @@ class Adam(Adaptive):
     """Adam; weight decay is added to the gradient."""
 
     def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
-        """As torch.optim.Adam."""
         if self.weight_decay:
             gradient = {name: torch.add(g, state.params[name], alpha=self.weight_decay) for name, g in gradient.items()}
         return self.adapt(state, gradient, lr, number)

@@ -17,7 +17,7 @@ from lostwax.games import Cohort, Mechanism, Release, Step, Trainer, TrainerFact
 from lostwax.inits import Numbers
 from lostwax.schedules import Constant
 from lostwax.seeds import key
-from lostwax.trainers.batches import DrawsBatches, Independent, Law, Pool, together
+from lostwax.trainers.batches import DrawsBatches, Independent, Law, pool, together
 from lostwax.trainers.clipping import Clipping, Ghost, PerRecord, Sample
 from lostwax.trainers.descent import descend, velocity
 from lostwax.trainers.stacked import Architecture, Batch, Params, shaped, shapes_of
@@ -34,7 +34,7 @@ def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
             return Sample.whole(batch, len(cohort))
         counted = torch.split(drawn.to(cohort.own.inputs.dtype), [len(cohort.shared), cohort.secrets], dim=1)
         return Sample(batch, tuple(part for part in counted if part.shape[1]))
-    pool, (slab, _) = Pool.of(cohort), computed(cohort, rate)
+    slab, _ = computed(cohort, rate)
     model, record = drawn.nonzero(as_tuple=True)
     place = drawn.cumsum(1)[model, record] - 1
     slabs = 1 + int(place.max()) // slab if len(place) else 1
@@ -42,7 +42,7 @@ def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
     positions[model, place] = record
     included = cohort.own.inputs.new_zeros(len(drawn), slabs * slab)
     included[model, place] = 1
-    parts = tuple(pool(columns) for columns in torch.split(positions, slab, dim=1))
+    parts = tuple(map(pool(cohort), torch.split(positions, slab, dim=1)))
     return Sample(Batch((), parts), torch.split(included, slab, dim=1))
 
 
