@@ -32,9 +32,9 @@ def signs(y: Tensor, outputs: Tensor) -> Tensor:
     return 2 * indicators(y, outputs) - 1
 
 
-def differences(outputs: Tensor, y: Tensor) -> Tensor:
-    """out - y, with one target per output, (..., n, c)."""
-    return outputs - (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)
+def targets(y: Tensor, outputs: Tensor) -> Tensor:
+    """One target per output, (..., n, c)."""
+    return (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)
 
 
 def one_or_all(y: Tensor) -> Tensor:
@@ -95,7 +95,6 @@ class CrossEntropy:
         return p - indicators(y, outputs)
 
     def facts(self, outputs: int) -> LossFacts:
-        """One output per class."""
         return LossFacts(classes=outputs, fewest_outputs=2, attained=False)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
@@ -135,18 +134,15 @@ class MultiLabel(_OfTargets):
     _facts = LossFacts(attained=False)
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return (softplus(outputs) - self._targets(outputs, y) * outputs).sum(-1)  # (..., n)
+        return (softplus(outputs) - targets(y, outputs) * outputs).sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """p - t."""
-        return outputs.sigmoid() - self._targets(outputs, y)  # (..., n, c)
+        return outputs.sigmoid() - targets(y, outputs)  # (..., n, c)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """t = p - residual."""
         return one_or_all(outputs.sigmoid() - residual)
-
-    def _targets(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)
 
 
 @dataclass(frozen=True)
@@ -159,11 +155,9 @@ class SquaredError(_OfTargets):
         return self.residual(outputs, y).square().sum(-1) / 2  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """out - y."""
-        return differences(outputs, y)  # (..., n, c)
+        return outputs - targets(y, outputs)  # (..., n, c)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
-        """y = out - residual."""
         return one_or_all(outputs - residual)
 
 
@@ -180,13 +174,13 @@ class Huber(_OfTargets):
         check_fields(self, threshold=above(0))
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        distance = differences(outputs, y).abs()
+        distance = (outputs - targets(y, outputs)).abs()
         within = distance.clamp_max(self.threshold)
         return (within * (distance - within / 2)).sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """out - y, clipped at the threshold."""
-        return differences(outputs, y).clamp(-self.threshold, self.threshold)  # (..., n, c)
+        return (outputs - targets(y, outputs)).clamp(-self.threshold, self.threshold)  # (..., n, c)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """y = out - residual; of an outlier only that y is at least as far away."""
@@ -203,11 +197,11 @@ class SquaredEpsilonInsensitive(_OfTargets):
         check_fields(self, epsilon=at_least(0))
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return (differences(outputs, y).abs() - self.epsilon).clamp_min(0).square().sum(-1)  # (..., n)
+        return ((outputs - targets(y, outputs)).abs() - self.epsilon).clamp_min(0).square().sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """2 (out - y) shrunk by epsilon: zero for a record within the tube."""
-        difference = differences(outputs, y)
+        difference = outputs - targets(y, outputs)
         return 2 * (difference - difference.clamp(-self.epsilon, self.epsilon))  # (..., n, c)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
@@ -225,7 +219,6 @@ class SquaredSignError(_OneVsRest):
         return self.residual(outputs, y).square().sum(-1) / 2  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """out - s."""
         return outputs - signs(y, outputs)  # (..., n, c)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:

@@ -28,31 +28,8 @@ from lostwax.metrics.estimate import (
 )
 from lostwax.metrics.oracle import NearestKnown, Oracle, nearest_known, nearest_neighbour
 
-__all__ = [
-    "LPIPS",
-    "MAE",
-    "MSE",
-    "PSNR",
-    "SSIM",
-    "BagRight",
-    "ByClass",
-    "Correlation",
-    "Curve",
-    "EditDistance",
-    "Estimate",
-    "LargestError",
-    "NearPixels",
-    "NearestKnown",
-    "Null",
-    "Oracle",
-    "SpreadRMSE",
-    "TokensRight",
-    "TruePositives",
-    "correlation",
-    "nearest_known",
-    "nearest_neighbour",
-    "roc",
-    "success_rate",
-    "true_positives",
-    "true_positives_by_class",
-]
+__all__ = ["LPIPS", "MAE", "MSE", "PSNR", "SSIM", "BagRight", "EditDistance", "LargestError", "NearPixels"]
+__all__ += ["SpreadRMSE", "TokensRight"]
+__all__ += ["ByClass", "Correlation", "Curve", "Estimate", "NearestKnown", "Null", "Oracle", "TruePositives"]
+__all__ += ["correlation", "nearest_known", "nearest_neighbour", "roc", "success_rate", "true_positives"]
+__all__ += ["true_positives_by_class"]

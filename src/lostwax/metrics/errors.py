@@ -49,7 +49,6 @@ class MAE(_Checked):
     name: str = "mean absolute error"
 
     def facts(self) -> MetricFacts:
-        """Parts of a record can be scored."""
         return MetricFacts(of_parts=True)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
@@ -106,7 +105,6 @@ class SpreadRMSE(_Checked):
         check_fields(self, exact=at_least(0, infinite=True))
 
     def facts(self) -> MetricFacts:
-        """It measures in deviations."""
         return MetricFacts(deviation=self.deviation)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:

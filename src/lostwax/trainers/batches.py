@@ -226,7 +226,6 @@ class InBins(_Unrevealing):
 
     @property
     def rate(self) -> float:
-        """One step per epoch."""
         return 1 / self.per_epoch
 
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
@@ -260,7 +259,6 @@ class InTurns(_Unrevealing):
 
     @property
     def rate(self) -> float:
-        """One step per epoch."""
         return 1 / self.per_epoch
 
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
@@ -298,7 +296,6 @@ class WithoutReplacement(_Unrevealing):
 
     @property
     def rate(self) -> float:
-        """b / n."""
         return self.b / self.n
 
     @property

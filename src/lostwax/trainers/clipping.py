@@ -26,7 +26,6 @@ class Sample(NamedTuple):
 
     @classmethod
     def whole(cls, batch: Batch, models: int) -> Sample:
-        """All records."""
         inputs = [x for x, _ in (*batch.shared, *batch.own)]
         ones = (x.new_ones(()).expand(models, size) for x, size in zip(inputs, batch.sizes, strict=True))
         return cls(batch, tuple(ones))
@@ -150,7 +149,6 @@ class Scaled(NamedTuple):
         return cls(name, inputs, torch.where(finite_in, 1 / scale_in, 0.0) if bias else None, slope, scale)
 
     def square(self) -> Tensor:
-        """(b,) (|a|^2 + 1) |delta|^2, scaled."""
         inputs = self.inputs.square().sum(-1)
         return (inputs if self.ones is None else inputs + self.ones.square()) * self.slope.square().sum(-1)
 

@@ -144,7 +144,6 @@ class HeavyBall(Descent, ABC):
     momentum: float = 0.0
 
     def buffers(self, params: Params) -> tuple[Params, ...]:
-        """The velocity, with momentum."""
         return velocity(params, self.momentum)
 
     def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
@@ -162,12 +161,10 @@ class GD(HeavyBall):
         return {"momentum": between(0, 1, "[)"), "steps": at_least(1)}
 
     def first_rounds(self, count: int) -> tuple[Self, int]:
-        """Of `steps`."""
         return replace(self, steps=count, schedule=Constant()), self.steps
 
     @property
     def batches(self) -> Batches:
-        """All records, `steps` times."""
         return Batches(epochs=self.steps)
 
     def _end(self, net: Architecture, cohort: Cohort, seed: int) -> Params:
@@ -200,7 +197,6 @@ class SGD(HeavyBall):
         return {"momentum": between(0, 1, "[)"), "batch_size": at_least(1), "epochs": at_least(1)}
 
     def first_rounds(self, count: int) -> tuple[Self, int]:
-        """Of `epochs`."""
         return replace(self, epochs=count, schedule=Constant()), self.epochs
 
     @property
@@ -224,7 +220,6 @@ class Adaptive(Descent, ABC):
         return {"betas": between(0, 1, "[)"), "eps": above(0), "batch_size": at_least(1), "epochs": at_least(1)}
 
     def first_rounds(self, count: int) -> tuple[Self, int]:
-        """Of `epochs`."""
         return replace(self, epochs=count, schedule=Constant()), self.epochs
 
     @property

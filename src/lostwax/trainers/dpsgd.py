@@ -175,7 +175,6 @@ class DPSGD(Stepwise):
         return mechanism if self.batches is None else {**mechanism, "sampling": self.batches}
 
     def law(self) -> Law:
-        """How batches are drawn."""
         if self.batches is None:
             return Independent(self.sample_rate, self.steps)
         return self.batches.law(self.steps)
@@ -194,12 +193,10 @@ class DPSGD(Stepwise):
         return stated._replace(loss=self.loss, first_rounds=self.first_rounds, with_tile=self.with_tile)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
-        """Train one model per training set of the cohort."""
         params = super().__call__(net, cohort, seed=seed).params
         return Release(params, (lambda: self.transcript(net, cohort, seed=seed)) if self.publish_steps else None)
 
     def buffers(self, params: Params) -> tuple[Params, ...]:
-        """The velocity, with momentum."""
         return velocity(params, self.momentum)
 
     def clipping(self, net: Architecture, record: Tensor) -> Clipping:

@@ -238,7 +238,6 @@ class BaseTrajectory:
             return stepped(self.trainer, at, (moved, push), rate, step.number)[1]
 
     def shaped(self, directions: Tensor) -> Params:
-        """(m, p) -> (m, ...)."""
         return shaped(directions, shapes_of(self.end))
 
     def inputs(self, records: Records) -> Records:

@@ -135,7 +135,6 @@ class _Orthant:
 
     @classmethod
     def of(cls, template: Stationary, table: Records, weight: Tensor) -> _Orthant:
-        """The problem with features centred at their weighted mean."""
         _, f = template.factors(table, weight)  # (n, D)
         centre, strengths, slack = torch.zeros_like(f[0]), template.strengths(), template.slack()
         if template.bias is not None and template.bias_l1 is None and not template.bias_ridge.any():
@@ -150,7 +149,6 @@ class _Orthant:
         return cls(template, table.y, weight, f - centre, f.abs(), centre, template.ridges(), *orthant)
 
     def model(self, theta: Tensor) -> Stationary:
-        """The model with these weights."""
         if self.template.bias is not None:
             bias = theta[:, -1] - theta[:, :-1] @ self.centre[:-1]
             theta = torch.cat([theta[:, :-1], bias[:, None]], 1)

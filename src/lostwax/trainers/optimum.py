@@ -73,7 +73,6 @@ class _Problem:
 
     @property
     def start(self) -> Tensor:
-        """The model's weights."""
         return self.template.parameters().clone()
 
     def model(self, theta: Tensor) -> Stationary:
@@ -252,7 +251,6 @@ class Optimum:
         yield Step(0, release.params, {name: torch.zeros_like(value) for name, value in release.params.items()})
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
-        """One: each model is a separate problem."""
         self._layer(net, cohort)
         return 1
 
@@ -336,21 +334,18 @@ class SparseProblem(NamedTuple):
 
     @property
     def start(self) -> Tensor:
-        """The model's weights."""
         return self.template.parameters().clone()
 
     def moved(self, theta: Tensor, step: Tensor, size: float, gradient: Tensor) -> tuple[Tensor, Tensor]:
         return theta + size * step, size * (gradient * step).sum()
 
     def slope(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """The objective, and its gradient (c, D)."""
         model = self.template.at(theta)
         outputs, r = sparse_factors(model, self.table, self.weight)
         value = self.weight @ model.loss(outputs, self.table.y) + model.penalty()
         return torch.nan_to_num(value, nan=torch.inf), self._summed(r) - model.total()
 
     def rounding(self, theta: Tensor) -> Tensor:
-        """The rounding error of each coordinate of the gradient, (c, D)."""
         finfo = torch.finfo(theta.dtype)
         data_rounding = sparse_rounding(self.template.at(theta), self.table, self.weight)[0]
         return data_rounding + finfo.eps * self.template.ridges() * self.start.abs() + finfo.tiny

@@ -134,7 +134,6 @@ class Architecture:
         return outputs
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
-        """One model's outputs, (n, c)."""
         answer: Any = torch.func.functional_call(self.net, {**self.constants, **params}, (x,))
         outputs: Tensor = getattr(answer, "logits", answer)  # of transformers: a ModelOutput
         return outputs
@@ -399,7 +398,6 @@ class Thinning(nn.Module):
         self.register_buffer("mask", torch.ones(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, ...), the same."""
         return x * self.mask
 
 

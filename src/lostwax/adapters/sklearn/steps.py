@@ -26,7 +26,7 @@ from sklearn.preprocessing import (
 )
 
 from lostwax.games import Cells, Kept
-from lostwax.records.frames import is_missing
+from lostwax.records.tables import is_missing
 
 Array = NDArray[Any]
 CHECKED = 1_000  # rows of the table on which an inverse is checked

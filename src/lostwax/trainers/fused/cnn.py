@@ -29,7 +29,6 @@ class Block(NamedTuple):
     stages: int  # blocks in flight
 
     def options(self) -> dict[str, int]:
-        """As keyword arguments of the kernels."""
         return dict(zip(("PIXELS", "TAPS", "WIDE", "num_stages"), self, strict=True))
 
 
@@ -103,7 +102,6 @@ class ConvShape(NamedTuple):
 
     @property
     def linear(self) -> bool:
-        """Whether it is a linear layer."""
         return self.height == self.width == self.out_height == self.out_width == 1
 
     def block(self) -> Block:
@@ -195,7 +193,6 @@ class FusedCNN:
         return cls(tuple(layers))
 
     def __call__(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
-        """The gradient of each model's mean loss over its batch, (m, ...)."""
         sources, y = _records(batch, len(next(iter(params.values()))))
         passed: list[Done] = []
         for layer in self.layers:

@@ -43,7 +43,6 @@ class FusedMLP:
         return cls(first, last, number)
 
     def __call__(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
-        """The gradient of each model's mean loss over its batch, (m, ...)."""
         weight, names = params[f"{self.first}weight"], [f"{self.last}weight", f"{self.first}bias", f"{self.last}bias"]
         small = [params[name].contiguous() for name in names]
         m, h, d = weight.shape
