@@ -9,9 +9,13 @@ from lostwax.metrics.errors import (
     BagRight,
     EditDistance,
     LargestError,
+    NearestKnown,
     NearPixels,
+    Oracle,
     SpreadRMSE,
     TokensRight,
+    nearest_known,
+    nearest_neighbour,
 )
 from lostwax.metrics.estimate import (
     ByClass,
@@ -26,7 +30,6 @@ from lostwax.metrics.estimate import (
     true_positives,
     true_positives_by_class,
 )
-from lostwax.metrics.oracle import NearestKnown, Oracle, nearest_known, nearest_neighbour
 
 __all__ = ["LPIPS", "MAE", "MSE", "PSNR", "SSIM", "BagRight", "EditDistance", "LargestError", "NearPixels"]
 __all__ += ["SpreadRMSE", "TokensRight"]

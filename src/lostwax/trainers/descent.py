@@ -19,8 +19,7 @@ from lostwax.games import Cohort, Records, Release, Step, Trainer, TrainerFacts
 from lostwax.schedules import Constant
 from lostwax.trainers import gram
 from lostwax.trainers.batches import Batches
-from lostwax.trainers.fused import fused
-from lostwax.trainers.fused.mlp import MLPTangent
+from lostwax.trainers.fused import MLPTangent, fused
 from lostwax.trainers.gram import Head
 from lostwax.trainers.stacked import Architecture, Batch, Gradient, Masks, Params, drops, flat, gradient
 from lostwax.trainers.stepwise import State, Stepwise, Trajectory, float32_products, gather, last
