@@ -147,6 +147,12 @@ def class_numbers(y: np.ndarray[Any, np.dtype[Any]], classes: np.ndarray[Any, np
         raise ValueError(f"audit: expected y with one class label per record, got shape {y.shape}.")
     if len(classes) < 2:
         raise ValueError("audit: the model has one class; expected two or more.")
+    check_labels(y, classes)
+    return torch.from_numpy(np.searchsorted(classes, y)).long()
+
+
+def check_labels(y: np.ndarray[Any, np.dtype[Any]], classes: np.ndarray[Any, np.dtype[Any]]) -> None:
+    """Raise for labels that are none of the model's `classes_`."""
     known = set(classes.tolist())
     unknown = [row for row, label in enumerate(y.tolist()) if label not in known]
     if unknown:
@@ -157,7 +163,6 @@ def class_numbers(y: np.ndarray[Any, np.dtype[Any]], classes: np.ndarray[Any, np
             f"audit: y has labels that the model was not fitted on in {len(unknown)} of {len(y)} rows, the first in "
             f"row {unknown[0]}: not one of its {len(classes)} classes{other}. Pass the data the model was fitted on."
         )
-    return torch.from_numpy(np.searchsorted(classes, y)).long()
 
 
 def any_labels(y: np.ndarray[Any, np.dtype[Any]]) -> tuple[Tensor, tuple[object, ...]]:
