@@ -2,25 +2,25 @@
 
     python benchmarks/memory.py [NAME ...]
 
-Every attack runs in a process of its own, after the same attack on a small game, on random images of 28 x 28 pixels in
-ten classes. Measured is the peak of the resident memory from `prepare` to the last guess, above what the process held
-before; victims and records are held before. Predicted is `learning.costs.predicted`, by which an audit leaves out what
+Every attack runs after the same attack on a small game, on random images in ten classes. Measured is the peak of the
+resident memory from `prepare` to the last guess, above what the process held before; victims and records are held
+before. Predicted is `learning.costs.predicted`, by which an audit leaves out what
 does not fit. Goal: each prediction within a factor of 1.5 of the peak.
 """
 
 import argparse
+import ctypes
 import gc
-import json
-import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.attacks import CalibratedLosses, Ensemble, Refit, Secant
+from lostwax.attacks import CalibratedLosses, Ensemble, Refit
 from lostwax.games import Attack, Knowledge
 from lostwax.games.protocols import accepted
 from lostwax.learning.costs import Rate, predicted
@@ -38,15 +38,15 @@ class Case(NamedTuple):
     hidden: int  # units: 794 weights each
     games: int
     prior: int
-    threat: dict = {}
+    threat: Mapping[str, int] = MappingProxyType({})
     side: int = SIDE
 
 
 RECONN = {"epochs": 1, "batch_size": 256}
 MEMBERSHIP = {"candidates": 4}
 CASES = {
-    "KernelRidge, 10,000 shadow models of a small net": Case(
-        lw.KernelRidge(), lw.KernelRidge(), hidden=2, games=100, prior=10_000
+    "KernelRidge, 3,000 shadow models of a small net": Case(
+        lw.KernelRidge(), lw.KernelRidge(), hidden=2, games=100, prior=3_000
     ),
     "KernelRidge, 1,000 shadow models of a large net": Case(
         lw.KernelRidge(), lw.KernelRidge(), hidden=64, games=50, prior=1_000
@@ -58,9 +58,13 @@ CASES = {
     "Newton, matrix-free": Case(
         lw.Newton(bank=500, products=2), lw.Newton(bank=20, products=2), hidden=32, games=2, prior=600
     ),
-    "Ensemble": Case(Ensemble(members=100, rounds=2), Ensemble(members=20, rounds=2), hidden=32, games=2, prior=300),
-    "Secant": Case(
-        Secant(lw.KernelRidge(shadows=100)), Secant(lw.KernelRidge(shadows=40)), hidden=16, games=2, prior=100, side=16
+    "Ensemble": Case(Ensemble(members=50, rounds=2), Ensemble(members=20, rounds=2), 16, 2, prior=200, side=16),
+    "KernelRidge by linear response": Case(
+        lw.KernelRidge(engine=lw.shadows.LinearResponse(directions=64)),
+        lw.KernelRidge(engine=lw.shadows.LinearResponse(directions=4, checked=8)),
+        hidden=32,
+        games=50,
+        prior=1_000,
     ),
     "Refit": Case(Refit(), Refit(), hidden=32, games=100, prior=200, threat=MEMBERSHIP),
     "CalibratedLosses": Case(CalibratedLosses(models=64), CalibratedLosses(models=16), 32, 500, 600, MEMBERSHIP),
@@ -88,6 +92,7 @@ def played(attack: Attack, case: Case, *, hidden: int, games: int, prior: int) -
     expected = predicted(attack, knowledge, games, rate).bytes
     accepted(attack, knowledge)
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what is free goes back to the system
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = resident("VmRSS")
     guess = attack.prepare(knowledge, seed=0)(release, hints)
@@ -96,34 +101,22 @@ def played(attack: Attack, case: Case, *, hidden: int, games: int, prior: int) -
     return expected, float(peak)
 
 
-def measure(name: str, cases: dict[str, Case] = CASES) -> tuple[float, float]:
-    """Predicted and measured bytes of one case, in this process."""
-    torch.set_num_threads(1)
-    case = cases[name]
+def measure(case: Case) -> tuple[float, float]:
+    """Predicted and measured bytes of one case, after a small game."""
     played(case.small, case, hidden=2, games=2, prior=40)
     return played(case.attack, case, hidden=case.hidden, games=case.games, prior=case.prior)
-
-
-def in_a_process(name: str) -> tuple[float, float]:
-    """The same in a process of its own."""
-    command = [sys.executable, __file__, "--here", name]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    expected, peak = json.loads(done.stdout.splitlines()[-1])
-    return expected, peak
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", default=list(CASES))
-    parser.add_argument("--here", action="store_true", help="measure in this process and print two numbers")
     options = parser.parse_args()
-    if options.here:
-        print(json.dumps(measure(options.names[0])))
-        return
+    torch.set_num_threads(1)
     rows = []
     for name in options.names:
-        expected, peak = in_a_process(name)
-        print(f"{name:55} predicted {expected / 1e6:8.0f} MB  peak {peak / 1e6:8.0f} MB  ratio {expected / peak:.2f}")
+        expected, peak = measure(CASES[name])
+        sizes = f"predicted {expected / 1e6:6,.0f} MB  peak {peak / 1e6:6,.0f} MB"
+        print(f"{name:50} {sizes}  ratio {expected / peak:.2f}", flush=True)
         slug = name.lower().replace(",", "").replace(" ", "-")
         rows += [
             Row(f"{slug}-predicted", f"{name}: memory predicted, MB", round(expected / 1e6)),

@@ -16,7 +16,7 @@ from lostwax.games.protocols import accepted
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes, largest_class
 from lostwax.learning.decoders import Span
-from lostwax.learning.kernel_regression import ClassRegression, Regression
+from lostwax.learning.kernel_regression import CLASS_MODELS, ClassRegression, Regression
 from lostwax.learning.shadow_tables import (
     MIN_SHADOWS,
     ShadowTable,
@@ -83,6 +83,7 @@ class Regressed(NamedTuple):
 
 KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels
 READING = 1.5e-7  # seconds per number of a shadow model, which is standardised and compared several times
+ROWS = 3  # further copies of what is seen: the rows of the classes, and of the classifier
 KERNELS = 6  # of s x s numbers: products, similarities, factors, eigenvectors
 
 
@@ -119,11 +120,12 @@ class KernelRidge:
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and a regression per class."""
         shadows, groups = self.shadows or len(knowledge.prior), classes(knowledge)
-        of_shadows = shadow_cost(self.engine, knowledge, shadows, rate)
+        of_shadows = shadow_cost(self.engine, knowledge, shadows, rate, games)
         seconds = of_shadows.seconds + READING * shadows * features_seen(self.engine, rate)
         seconds += groups * KERNEL_SOLVES * (shadows / groups) ** 3 / OPERATIONS
-        tables = (TABLES + 1) / TABLES * of_shadows.bytes
-        return Cost(seconds, float(tables + DOUBLE * KERNELS * largest_class(knowledge, shadows) ** 2))
+        tables = (TABLES + ROWS) / TABLES * of_shadows.bytes
+        together = max(largest_class(knowledge, shadows), min(shadows, CLASS_MODELS["cpu"]) if groups > 1 else 0)
+        return Cost(seconds, float(tables + DOUBLE * KERNELS * together**2))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Regressed:
         """Train the shadow models and solve. Victims trained with the same seed share no draw."""

@@ -13,7 +13,9 @@ from lostwax.games.facts import cost_of
 
 FEWEST_PROBES, PROBES = 2, 5  # tries to measure the rate
 MIN_ROUNDS = 20  # steps or epochs: of a shorter training, the first ones are too large a share to be tried before
-TABLES = 2  # of what is seen of the shadow models: as they come, and standardised
+# copies in memory at once, measured by benchmarks/memory.py
+TABLES = 4  # of what is seen of the shadow models: as they come, standardised, and what is made on the way
+VICTIMS = 2  # of what is seen of the victims
 DOUBLE = 8  # bytes
 OPERATIONS = 1e10  # per second, in double precision
 

@@ -12,7 +12,7 @@ from lostwax.attacks.newton.annealing import Annealing, ClassPrior, ErrorModel
 from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
 from lostwax.attacks.newton.inverter import Inverter
 from lostwax.attacks.newton.matrix_free import MatrixFree
-from lostwax.attacks.newton.misfit import MODELS, OtherRecords
+from lostwax.attacks.newton.misfit import MODELS, OtherRecords, compared_bytes
 from lostwax.attacks.newton.set_problem import first_layer
 from lostwax.attacks.newton.training_map import Problem, Published, TrainingMap
 from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, WholeSets
@@ -207,7 +207,8 @@ class Newton:
         tested = 2 * MODELS if undefended(knowledge.trainer) is not knowledge.trainer else 0  # for a certificate
         return Cost(
             (self.bank + tangents * (groups + JACOBIANS * games) + tested * games) * rate.training,
-            float(SINGLE * (bank + (groups + games) * jacobian) + 2 * DOUBLE * jacobian),
+            float(SINGLE * (bank + (groups + games) * jacobian) + 2 * DOUBLE * jacobian)
+            + compared_bytes(rate.parameters),
         )
 
     def cheaper(self, knowledge: Knowledge) -> tuple[Newton, ...]:
