@@ -59,13 +59,6 @@ CASES = {
         lw.Newton(bank=500, products=2), lw.Newton(bank=20, products=2), hidden=32, games=2, prior=600
     ),
     "Ensemble": Case(Ensemble(members=50, rounds=2), Ensemble(members=20, rounds=2), 16, 2, prior=200, side=16),
-    "KernelRidge by linear response": Case(
-        lw.KernelRidge(engine=lw.shadows.LinearResponse(directions=64)),
-        lw.KernelRidge(engine=lw.shadows.LinearResponse(directions=4, checked=8)),
-        hidden=32,
-        games=50,
-        prior=1_000,
-    ),
     "Refit": Case(Refit(), Refit(), hidden=32, games=100, prior=200, threat=MEMBERSHIP),
     "CalibratedLosses": Case(CalibratedLosses(models=64), CalibratedLosses(models=16), 32, 500, 600, MEMBERSHIP),
 }
@@ -103,7 +96,7 @@ def played(attack: Attack, case: Case, *, hidden: int, games: int, prior: int) -
 
 def measure(case: Case) -> tuple[float, float]:
     """Predicted and measured bytes of one case, after a small game."""
-    played(case.small, case, hidden=2, games=2, prior=40)
+    played(case.small, case, hidden=2, games=10, prior=40)
     return played(case.attack, case, hidden=case.hidden, games=case.games, prior=case.prior)
 
 

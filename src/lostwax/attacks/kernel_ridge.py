@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from lostwax.fields import at_least, between, check_fields
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
 from lostwax.learning.augment import Augment
-from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes, largest_class
+from lostwax.learning.costs import DOUBLE, OPERATIONS, Cost, Rate, classes, largest_class
 from lostwax.learning.decoders import Span
 from lostwax.learning.kernel_regression import CLASS_MODELS, ClassRegression, Regression
 from lostwax.learning.shadow_tables import (
@@ -121,10 +122,12 @@ class KernelRidge:
         """Shadow models, and a regression per class."""
         shadows, groups = self.shadows or len(knowledge.prior), classes(knowledge)
         of_shadows = shadow_cost(self.engine, knowledge, shadows, rate, games)
-        seconds = of_shadows.seconds + READING * shadows * features_seen(self.engine, rate)
+        features, size = features_seen(self.engine, rate), knowledge.prior.x.element_size()
+        seconds = of_shadows.seconds + READING * shadows * features
         seconds += groups * KERNEL_SOLVES * (shadows / groups) ** 3 / OPERATIONS
-        tables = (TABLES + ROWS) / TABLES * of_shadows.bytes
-        together = max(largest_class(knowledge, shadows), min(shadows, CLASS_MODELS["cpu"]) if groups > 1 else 0)
+        tables = of_shadows.bytes + size * ROWS * (shadows + games / 2) * features
+        by_class = shadows / math.ceil(shadows / CLASS_MODELS["cpu"]) if groups > 1 else 0.0  # tells classes apart
+        together = max(largest_class(knowledge, shadows), by_class)
         return Cost(seconds, float(tables + DOUBLE * KERNELS * together**2))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Regressed:

@@ -15,7 +15,7 @@ from lostwax.games import Attack, Cohort, Hints, Knowledge, Records, Release
 from lostwax.games.nouns import with_records
 from lostwax.games.protocols import accepted
 from lostwax.learning.augment import Augment
-from lostwax.learning.costs import TABLES, VICTIMS, Cost, Rate
+from lostwax.learning.costs import TABLES, VICTIMS, Cost, Rate, in_training
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Game, LinearResponse, Local, Store
@@ -192,7 +192,8 @@ def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: in
     """Of making this many shadow models, and of the tables of what is seen of them and of the victims."""
     known, features, size = knowledge.facts.known, features_seen(engine, rate), knowledge.prior.x.element_size()
     if engine is None or known is None:
-        return Cost(shadows * rate.training, float(size * (TABLES * shadows + VICTIMS * games) * features))
+        tables = float(size * (TABLES * shadows + VICTIMS * games) * features)
+        return Cost(shadows * rate.training, tables + in_training(rate))
     share = share_for_directions(knowledge.trainer, len(known))
     trainings = engine.checked + share * (1 + SWEEP) * features + shadows * ONE_RECORD / (1 + len(known))
     numbers = features * (TABLES * shadows + VICTIMS * games + STEPS_KEPT * rate.parameters)

@@ -124,8 +124,8 @@ def _check_classes(estimator: Any, labels: Labels) -> None:
     """Raise for labels that a classifier of scikit-learn, whose equation is not read, was not fitted on."""
     module, classes = type(estimator).__module__, attributes(estimator).get("classes_")
     if module.startswith("sklearn.") and isinstance(classes, np.ndarray) and labels.ndim == 1:
-        given = labels[labels != -1] if module.startswith("sklearn.semi_supervised") else labels  # -1: not labelled
-        check_labels(given, classes)
+        labelled = labels[labels != -1] if module.startswith("sklearn.semi_supervised") else labels  # -1: not labelled
+        check_labels(labelled, classes)
 
 
 def _publish_equation(name: str, reading: Reading, place: Place, reader: PipelineReader, *, sums_found: bool) -> None:

@@ -136,23 +136,23 @@ def check_kept(estimator: Any, x: torch.Tensor, labels: NDArray[Any], weight: to
     keeps = any(base.__module__.startswith(KEEPERS) for base in type(keeper).__mro__)
     if not keeps or place is None or state[place].shape[1:] != x.shape[1:]:
         return
-    kept, used = torch.from_numpy(state[place]), (weight > 0).nonzero()[:, 0]
-    x = x[used].to(kept.dtype) if kept.is_floating_point() else x[used]
-    ours, theirs = (Records(rows, torch.zeros(len(rows))) for rows in (x, kept))
+    stored, used = torch.from_numpy(state[place]), (weight > 0).nonzero()[:, 0]
+    x = x[used].to(stored.dtype) if stored.is_floating_point() else x[used]
+    ours, theirs = (Records(rows, torch.zeros(len(rows))) for rows in (x, stored))
     cure = (
         "Pass exactly the rows and labels it was fitted on, as the model saw them, or the whole pipeline with the "
         "original X."
     )
     if other := int((theirs.matches(ours) < 0).sum()):
-        others = f"{other} of the {len(kept)} rows in its {place} are not in the table"
+        others = f"{other} of the {len(stored)} rows in its {place} are not in the table"
         raise ValueError(f"audit: {name} was not fitted on this data (X, y): {others}. {cure}")
     if KEPT_ROWS[place] and keeper is estimator and (new := int((ours.matches(theirs) < 0).sum())):
         news = f"{new} of {len(x)} rows of the table are not in its {place}, which holds every row"
         raise ValueError(f"audit: {name} was not fitted on this data (X, y): {news}. {cure}")
     numbers, classes = state.get("_y"), state.get("classes_")
-    if isinstance(numbers, np.ndarray) and numbers.shape == labels[used].shape == (len(x),) and torch.equal(x, kept):
-        told = numbers if classes is None else classes[numbers]
-        if len(wrong := np.flatnonzero(told != labels[used])):
+    if isinstance(numbers, np.ndarray) and numbers.shape == labels[used].shape == (len(x),) and torch.equal(x, stored):
+        stored_labels = numbers if classes is None else classes[numbers]
+        if len(wrong := np.flatnonzero(stored_labels != labels[used])):
             places = f"the labels of {len(wrong)} of {len(x)} rows, the first in row {wrong[0]}, are others in its _y"
             raise ValueError(f"audit: {name} was not fitted on this data (X, y): {places}. {cure}")
 
