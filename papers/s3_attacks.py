@@ -38,8 +38,7 @@ from lostwax.attacks.dp_steps.prior_aware import Score
 from lostwax.bounds import best_success
 from lostwax.games import Cohort, Hints, Knowledge, Records, Release
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.trainers.record_gradients import record_gradients
-from lostwax.trainers.stacked import Architecture
+from lostwax.trainers.stacked import Architecture, record_gradients
 from lostwax_dev.results import Row, read_rows
 
 DELTA = 1e-5

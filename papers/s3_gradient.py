@@ -25,8 +25,7 @@ import lostwax as lw
 from lostwax.access import Weights
 from lostwax.games import Cohort, Knowledge, Records
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.trainers.record_gradients import record_gradients
-from lostwax.trainers.stacked import Architecture
+from lostwax.trainers.stacked import Architecture, record_gradients
 from lostwax_dev.results import Row
 
 EPSILONS = (1, 10, 100, 1_000, 10_000)

@@ -2,7 +2,7 @@
 
 import sys
 
-from lostwax.cli.main import main
+from lostwax.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

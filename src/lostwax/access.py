@@ -26,7 +26,6 @@ class Weights:
         return release.flat()
 
     def facts(self) -> AccessFacts:
-        """Every weight."""
         return AccessFacts(all_weights=True, rows=True)
 
 
@@ -43,7 +42,6 @@ class Layers:
         check_fields(self)
 
     def facts(self) -> AccessFacts:
-        """Some of the weights."""
         return AccessFacts(rows=True)
 
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
@@ -116,7 +114,6 @@ class Outputs:
         return Layers("outputs")(net, release)
 
     def facts(self) -> AccessFacts:
-        """No parameter."""
         return AccessFacts(outputs=True)
 
 
@@ -203,7 +200,6 @@ class Superparameters:
             raise ValueError("Superparameters: expected at least one neuron, got none.")
 
     def facts(self) -> AccessFacts:
-        """Some of the weights."""
         return AccessFacts(rows=True)
 
     def __call__(self, net: nn.Module, release: Release) -> Tensor:

@@ -51,11 +51,9 @@ class Rounded:
         expect(self, "dtype", "torch.float16 or torch.bfloat16", self.dtype in (torch.float16, torch.bfloat16))
 
     def facts(self) -> DefenceFacts:
-        """Deterministic."""
         return DefenceFacts(random=False)
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
-        """The same for all models."""
         weights = final_weights(self, release)
         return Release({name: value.to(self.dtype).to(value.dtype) for name, value in weights.items()})
 
@@ -71,11 +69,9 @@ class Quantised:
         check_fields(self, bits=between(2, 16, "[]"))
 
     def facts(self) -> DefenceFacts:
-        """Deterministic."""
         return DefenceFacts(random=False)
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
-        """The same for all models."""
         levels, quantised = 2 ** (self.bits - 1) - 1, {}
         for name, value in final_weights(self, release).items():
             weights = value.flatten(1)  # (m, size)
@@ -129,7 +125,6 @@ class Defended:
         return 1 + (self.trainer.defences if isinstance(self.trainer, Defended) else 0)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
-        """Train one model per training set, and apply the defence."""
         own_seed = int(generator(seed, "defence", self.defences).integers(2**63))
         return self.by(self.trainer(net, cohort, seed=seed), cohort.index.tolist(), seed=own_seed)
 
@@ -149,7 +144,6 @@ class Defended:
         )
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """Every training step; the defence is applied after the last."""
         return self.trainer.transcript(net, cohort, seed=seed)
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:

@@ -136,11 +136,9 @@ class Draft:
             raise self._failed(error) from error
 
     def __enter__(self) -> Draft:
-        """The draft itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Delete the draft unless it was published."""
         self._discard()
 
     def _discard(self) -> None:

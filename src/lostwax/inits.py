@@ -71,90 +71,54 @@ def start_of(init: Init, net: nn.Module, number: int, *, seed: int) -> Params:
     return {**tensors, **ours, **{name: value for name, value in state.items() if name in tensors}}
 
 
-class _SharedDraws(NamedTuple):
-    """The same weights for all models (...), drawn parameter by parameter."""
-
-    random: np.random.Generator
-
-    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        return torch.from_numpy(self.random.standard_normal(shape))
-
-    def uniform(self, name: str, shape: tuple[int, ...], bound: float) -> Tensor:
-        return torch.from_numpy(self.random.uniform(-bound, bound, shape))
-
-    def same(self, value: Tensor) -> Tensor:
-        return value
-
-
-class _PrivateDraws(NamedTuple):
-    """Weights per model (m, ...), drawn by parameter name and model number, in float32."""
-
-    numbers: Tensor  # (m,)
-    seed: int
-
-    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        return philox.normal(key(self.seed, "init", name), self.numbers, math.prod(shape)).reshape(-1, *shape)
-
-    def uniform(self, name: str, shape: tuple[int, ...], bound: float) -> Tensor:
-        return bound * philox.uniform(key(self.seed, "init", name), self.numbers, math.prod(shape)).reshape(-1, *shape)
-
-    def same(self, value: Tensor) -> Tensor:
-        return _for_all(value.float(), self.numbers)
-
-
-_Draws = _SharedDraws | _PrivateDraws
-
-
 def _for_all(value: Tensor, numbers: Tensor) -> Tensor:
     return value.to(numbers.device).expand(len(numbers), *value.shape)
 
 
 @dataclass(frozen=True)
-class _Seeded(ABC):
+class _Seeded:
     seed: int | None = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         check_fields(self)
 
-    @final
-    def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
-        """The same weights for all models if the seed is public, else new ones per model."""
-        models = torch.as_tensor(numbers)
-        if self.seed is None:
-            return self._private(net, models, seed)
-        start = self._public(net, generator(self.seed, "init"))
-        return {name: _for_all(value, models) for name, value in start.items()}
 
-    @abstractmethod
-    def _public(self, net: nn.Module, random: np.random.Generator) -> Params:
-        """Weights for all models, (...), float64."""
+class _Draws(NamedTuple):
+    """Numbers for parameters: in float64, the same for all models (...), or in float32, of each model (m, ...)."""
 
-    @abstractmethod
-    def _private(self, net: nn.Module, numbers: Tensor, seed: int) -> Params:
-        """Weights per model, (m, ...), on the device of the numbers."""
+    public: np.random.Generator | None  # draws parameter by parameter; None: by parameter name and model number
+    seed: int
+    models: Tensor  # (m,)
+
+    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if self.public is not None:
+            return torch.from_numpy(self.public.standard_normal(shape))
+        return philox.normal(key(self.seed, "init", name), self.models, math.prod(shape)).reshape(-1, *shape)
+
+    def uniform(self, name: str, shape: tuple[int, ...], bound: float) -> Tensor:
+        if self.public is not None:
+            return torch.from_numpy(self.public.uniform(-bound, bound, shape))
+        drawn = philox.uniform(key(self.seed, "init", name), self.models, math.prod(shape))
+        return bound * drawn.reshape(-1, *shape)
 
 
 @dataclass(frozen=True)
-class _Weights(_Seeded):
+class _Weights(_Seeded, ABC):
     """Weight matrices and kernels are drawn, biases are 0, other vectors (a GroupNorm's scale) are the net's."""
 
     @final
-    def _public(self, net: nn.Module, random: np.random.Generator) -> Params:
-        return self._start(net, _SharedDraws(random))
-
-    @final
-    def _private(self, net: nn.Module, numbers: Tensor, seed: int) -> Params:
-        return self._start(net, _PrivateDraws(numbers, seed))
-
-    def _start(self, net: nn.Module, draws: _Draws) -> Params:
+    def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
+        models = torch.as_tensor(numbers)
+        draws = _Draws(None if self.seed is None else generator(self.seed, "init"), seed, models)
         start: Params = {}
         for name, value in trainable(net).items():
             if value.ndim >= 2:
-                start[name] = self._weight(name, tuple(value.shape), draws)
-            elif "bias" in name.rpartition(".")[2]:
-                start[name] = draws.same(torch.zeros(value.shape, dtype=torch.float64))
+                drawn = self._weight(name, tuple(value.shape), draws)
+                start[name] = drawn if self.seed is None else _for_all(drawn, models)
             else:
-                start[name] = draws.same(value.double().cpu())
+                bias = "bias" in name.rpartition(".")[2]
+                same = torch.zeros(value.shape, dtype=torch.float64) if bias else value.double().cpu()
+                start[name] = _for_all(same.float() if self.seed is None else same, models)
         return start
 
     @abstractmethod
@@ -217,19 +181,23 @@ class TorchDefault(_Seeded):
     torch's generator keeps only 32 bits of a seed: among 100,000 private initialisations expect one equal pair.
     """
 
-    def _public(self, net: nn.Module, random: np.random.Generator) -> Params:
+    def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
+        models = torch.as_tensor(numbers)
+        if self.seed is not None:
+            return {name: _for_all(value, models) for name, value in self._drawn(net, self.seed).items()}
+        starts = [self._drawn(net, seed, number) for number in models.tolist()]
+        return {name: torch.stack([start[name] for start in starts]).to(models.device) for name in starts[0]}
+
+    def _drawn(self, net: nn.Module, seed: int, *number: int) -> Params:
+        """(...) in float64."""
         fresh = deepcopy(net).cpu().double()
         with torch.random.fork_rng(devices=[]):
-            seed_torch(int(random.integers(2**63)))
+            seed_torch(int(generator(seed, "init", *number).integers(2**63)))
             for module in fresh.modules():
                 reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
                 if reset is not None:
                     reset()
         return trainable(fresh)
-
-    def _private(self, net: nn.Module, numbers: Tensor, seed: int) -> Params:
-        starts = [self._public(net, generator(seed, "init", number)) for number in numbers.tolist()]
-        return {name: torch.stack([start[name] for start in starts]).to(numbers.device) for name in starts[0]}
 
 
 @final
@@ -241,7 +209,6 @@ class FromNet:
     """
 
     def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
-        """The net's trainable parameters, the same for every model."""
         start, models = trainable(net), torch.as_tensor(numbers)
         cure = "or set an initialisation: init=lw.inits.LeCunNormal()."
         if any(value.is_meta for value in start.values()):
@@ -263,7 +230,6 @@ class Given:
         check_fields(self)
 
     def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
-        """The given values, the same for every model."""
         start: Params = {}
         for name, value in trainable(net).items():
             stored = self.state.get(name)

@@ -32,9 +32,9 @@ def signs(y: Tensor, outputs: Tensor) -> Tensor:
     return 2 * indicators(y, outputs) - 1
 
 
-def differences(outputs: Tensor, y: Tensor) -> Tensor:
-    """out - y, with one target per output, (..., n, c)."""
-    return outputs - (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)
+def targets(y: Tensor, outputs: Tensor) -> Tensor:
+    """One target per output, (..., n, c)."""
+    return (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)
 
 
 def one_or_all(y: Tensor) -> Tensor:
@@ -87,7 +87,6 @@ class CrossEntropy:
     """log sum_c exp(out_c) - out_y, labels as class numbers."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         return outputs.logsumexp(-1) - (outputs * indicators(y, outputs)).sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -124,7 +123,6 @@ class BinaryCrossEntropy(_OneVsRest):
         return stated._replace(slope=most * math.sqrt(outputs), curvature=most / 4, shortened=outputs == 1)
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         t = indicators(y, outputs)
         return (self.positive_weight * t * softplus(-outputs) + (1 - t) * softplus(outputs)).sum(-1)  # (..., n)
 
@@ -144,19 +142,15 @@ class MultiLabel(_OfTargets):
     _facts = LossFacts(attained=False)
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
-        return (softplus(outputs) - self._targets(outputs, y) * outputs).sum(-1)  # (..., n)
+        return (softplus(outputs) - targets(y, outputs) * outputs).sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """p - t."""
-        return outputs.sigmoid() - self._targets(outputs, y)  # (..., n, c)
+        return outputs.sigmoid() - targets(y, outputs)  # (..., n, c)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """t = p - residual."""
         return one_or_all(outputs.sigmoid() - residual)
-
-    def _targets(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)
 
 
 @dataclass(frozen=True)
@@ -166,15 +160,12 @@ class SquaredError(_OfTargets):
     _facts = LossFacts(quadratic=True, curvature=1.0, shortened=True)  # cut: Huber's loss of the distance
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         return self.residual(outputs, y).square().sum(-1) / 2  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """out - y."""
-        return differences(outputs, y)  # (..., n, c)
+        return outputs - targets(y, outputs)  # (..., n, c)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
-        """y = out - residual."""
         return one_or_all(outputs - residual)
 
 
@@ -191,14 +182,13 @@ class Huber(_OfTargets):
         check_fields(self, threshold=above(0))
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
-        distance = differences(outputs, y).abs()
+        distance = (outputs - targets(y, outputs)).abs()
         within = distance.clamp_max(self.threshold)
         return (within * (distance - within / 2)).sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """out - y, clipped at the threshold."""
-        return differences(outputs, y).clamp(-self.threshold, self.threshold)  # (..., n, c)
+        return (outputs - targets(y, outputs)).clamp(-self.threshold, self.threshold)  # (..., n, c)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """y = out - residual; of an outlier only that y is at least as far away."""
@@ -215,12 +205,11 @@ class SquaredEpsilonInsensitive(_OfTargets):
         check_fields(self, epsilon=at_least(0))
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
-        return (differences(outputs, y).abs() - self.epsilon).clamp_min(0).square().sum(-1)  # (..., n)
+        return ((outputs - targets(y, outputs)).abs() - self.epsilon).clamp_min(0).square().sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """2 (out - y) shrunk by epsilon: zero for a record within the tube."""
-        difference = differences(outputs, y)
+        difference = outputs - targets(y, outputs)
         return 2 * (difference - difference.clamp(-self.epsilon, self.epsilon))  # (..., n, c)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
@@ -235,11 +224,9 @@ class SquaredSignError(_OneVsRest):
     _attained = True
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         return self.residual(outputs, y).square().sum(-1) / 2  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """out - s."""
         return outputs - signs(y, outputs)  # (..., n, c)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
@@ -253,7 +240,6 @@ class ModifiedHuber(_Margin):
     """max(0, 1 - z)^2 with z = s out, linear (-4 z) below z = -1, summed over outputs; s = +1 or -1 by class."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         slack = (1 - signs(y, outputs) * outputs).clamp_min(0)
         within = slack.clamp_max(2)
         return (within * (2 * slack - within)).sum(-1)  # (..., n)
@@ -269,7 +255,6 @@ class SquaredHinge(_Margin):
     """max(0, 1 - s out)^2 with s = +1 for the record's class, else -1, summed over outputs: as LinearSVC."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         return self._slack(outputs, y).square().sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -285,7 +270,6 @@ class ProbitLoss(_OneVsRest):
     """-log Phi(s out) with s = +1 for the second class, else -1; Phi is the normal distribution function."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each record."""
         losses: Tensor = -torch.special.log_ndtr(signs(y, outputs) * outputs)
         return losses.sum(-1)  # (..., n)
 

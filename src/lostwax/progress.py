@@ -26,7 +26,6 @@ class Stage:
         self.start = self.counted = time.monotonic()
 
     def advance(self, done: int) -> None:
-        """Count this many more as done."""
         self.done, self.counted = self.done + done, time.monotonic()
 
     def __str__(self) -> str:

@@ -293,7 +293,7 @@ def _policy(random):
 
 def _recipe(random):
     """Recipes are programs: what is tried is a file that is none, or names the wrong things."""
-    from lostwax.recipes.recipe import Recipe
+    from lostwax.recipes import Recipe
 
     lines = [
         *("import lostwax as lw", "model = 3", "net = 3", "data = 3", "games = 'x'", "seed = None", "trainer = lw.GD"),

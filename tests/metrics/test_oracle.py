@@ -15,8 +15,8 @@ def plain(targets, pool, percentiles):
 
 @pytest.mark.parametrize(("block", "rows"), [(8_000_000, 16_384), (100, 7), (1, 1)])
 def test_equals_the_plain_loop_whatever_the_block(block, rows, monkeypatch):
-    monkeypatch.setattr("lostwax.metrics.oracle.BLOCK_DISTANCES", block)
-    monkeypatch.setattr("lostwax.metrics.oracle.POOL_ROWS", rows)
+    monkeypatch.setattr("lostwax.metrics.errors.BLOCK_DISTANCES", block)
+    monkeypatch.setattr("lostwax.metrics.errors.POOL_ROWS", rows)
     random = torch.Generator().manual_seed(0)
     targets, pool = (torch.rand(n, 1, 4, 4, generator=random, dtype=torch.float64) for n in (9, 30))
     errors, nearest, percentiles = plain(targets, pool, (1, 10, 50))
@@ -60,7 +60,7 @@ def test_the_thresholds_of_s1(source, published, shared_data):
 
 def test_a_target_that_lies_in_the_pool_may_be_left_out(monkeypatch):
     """Against the slow definition, over several blocks of targets."""
-    monkeypatch.setattr("lostwax.metrics.oracle.BLOCK_DISTANCES", 30)
+    monkeypatch.setattr("lostwax.metrics.errors.BLOCK_DISTANCES", 30)
     pool = torch.rand(10, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     rows = torch.tensor([7, 0, 3, 9])
     assert nearest_neighbour(pool[rows], pool, ()).nearest.tolist() == rows.tolist()
@@ -82,8 +82,8 @@ def test_the_nearest_known_row_of_a_small_table_is_that_of_all_rows():
 
 
 def test_a_large_table_is_compared_with_a_sample_and_with_equal_rows(monkeypatch):
-    monkeypatch.setattr("lostwax.metrics.oracle.MAX_WORK", 0)
-    monkeypatch.setattr("lostwax.metrics.oracle.SAMPLED_ROWS", 50)
+    monkeypatch.setattr("lostwax.metrics.errors.MAX_WORK", 0)
+    monkeypatch.setattr("lostwax.metrics.errors.SAMPLED_ROWS", 50)
     table = torch.rand(300, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     table[[17, 250]] = table[4].clone()  # three equal rows
     games = torch.arange(300)

@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lostwax
-from lostwax.recipes import STARTERS, Recipe, start
-from lostwax.recipes.recipe import OPTIONAL, REQUIRED
+from lostwax.recipes import OPTIONAL, REQUIRED, STARTERS, Recipe, start
 
 FITTED = """
 from sklearn.datasets import load_iris

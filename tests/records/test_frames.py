@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lostwax.games import Columns
-from lostwax.records.frames import coded, codes_of
+from lostwax.records.tables import coded, codes_of
 
 
 @pytest.fixture

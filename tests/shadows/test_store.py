@@ -18,8 +18,8 @@ from lostwax.inits import FromNet
 from lostwax.provenance import build_of, versions
 from lostwax.shadows import Local, Store
 from lostwax.shadows.identity import key
-from lostwax.shadows.layout import Layout
 from lostwax.shadows.location import Location
+from lostwax.shadows.store import Layout
 from shadows.game import CHUNK, KNOWN, PRIOR, fill, game, tree
 from shadows.warm import children
 

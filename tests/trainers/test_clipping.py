@@ -8,8 +8,7 @@ from lostwax.games import Cohort, Records
 from lostwax.losses import CrossEntropy, SquaredHinge
 from lostwax.nets import mlp
 from lostwax.trainers.clipping import Ghost, PerRecord, Sample, slopes_along
-from lostwax.trainers.record_gradients import record_gradients
-from lostwax.trainers.stacked import Architecture, Batch
+from lostwax.trainers.stacked import Architecture, Batch, record_gradients
 from trainers.game import cohort, convolutions
 
 EXACT = {"rtol": 1e-10, "atol": 1e-12}

@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 from lostwax.losses import CrossEntropy, SquaredError
-from lostwax.trainers import record_gradients as module
-from lostwax.trainers.record_gradients import layered_gradients, record_gradients
-from lostwax.trainers.stacked import Architecture
+from lostwax.trainers import stacked as module
+from lostwax.trainers.stacked import Architecture, layered_gradients, record_gradients
 
 NETS = {
     "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(72, 3)),

@@ -9,7 +9,7 @@ from lostwax.losses import SquaredError
 from lostwax.nets import mlp
 from lostwax.trainers import GD, SGD, Adam
 from lostwax.trainers.descent import pushed, quick_tangents
-from lostwax.trainers.fused.mlp import MLPTangent
+from lostwax.trainers.fused import MLPTangent
 from lostwax.trainers.stacked import Architecture
 
 pytest.importorskip("triton", reason="Triton comes with torch on Linux")

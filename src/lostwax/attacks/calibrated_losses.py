@@ -21,7 +21,7 @@ from lostwax.learning.candidates import (
     side_by_side,
     weighed,
 )
-from lostwax.learning.costs import DOUBLE, Cost, Rate
+from lostwax.learning.costs import DOUBLE, Cost, Rate, in_training
 from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.losses import CrossEntropy, MultiLabel, SquaredError
 from lostwax.progress import progress
@@ -76,7 +76,8 @@ class CalibratedLosses:
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """The reference models, whatever the number of games; losses of all candidates in all of them."""
         candidates = games * (knowledge.facts.given.candidates or knowledge.facts.secrets)
-        return Cost(self.models * rate.training, float(DOUBLE * TABLES * (self.models + games) * candidates))
+        losses = float(DOUBLE * TABLES * (self.models + games) * candidates)
+        return Cost(self.models * rate.training, losses + in_training(rate))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Nothing is trained before the candidates are known."""

@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lostwax.attacks.least_squares import MAX_TABLE_NUMBERS
 from lostwax.attacks.newton import Inverter, Newton
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
 from lostwax.games.threats import InOrder
 from lostwax.learning.coordinates import Coordinates, as_records, classes_of, flat, unsolvable
-from lostwax.learning.costs import TABLES, Cost, Rate, classes
+from lostwax.learning.costs import DOUBLE, TABLES, Cost, Rate, classes, in_training
 from lostwax.learning.kernel_regression import ClassRegression, LocalRegression, Regression
 from lostwax.learning.shadow_tables import adversary_seed, finite_models
 from lostwax.learning.standardise import Standardise
@@ -32,6 +33,7 @@ PROBES = 16  # records as far from the guess as its expected error
 FEW_PROBES = 3  # with models as far from the guess's as the release: with fewer the error is raised ...
 ENOUGH_PROBES = 4  # ... until there are so many
 WIDER = 4.0  # factor on the expected squared error, until enough probes reach as far
+STEPPED = 40  # squares of the numbers of a record, that Newton's last steps take in a game
 STILL = 1e-3  # in squared deviations of the ensemble: two simulations of a record that differ by less are equal
 
 
@@ -395,7 +397,9 @@ class Ensemble:
         """The first round is trained for every class, the others for every game."""
         groups = classes(knowledge)
         tables = knowledge.prior.x.element_size() * (TABLES + 1) * self.members * groups * rate.features
-        return Cost(self.members * (groups + (self.rounds - 1) * games) * rate.training, float(tables))
+        squares = min(STEPPED * games * knowledge.prior.x.shape[1:].numel() ** 2, MAX_TABLE_NUMBERS)
+        seconds = self.members * (groups + (self.rounds - 1) * games) * rate.training
+        return Cost(seconds, tables + DOUBLE * squares + in_training(rate))
 
     def cheaper(self, knowledge: Knowledge) -> tuple[Ensemble, ...]:
         """Fewer members, the dearest form first: two per number of a record can still be regressed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,9 +12,9 @@ from torch import Tensor, nn
 from lostwax.fields import at_least, between, check_fields
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
-from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes, largest_class
+from lostwax.learning.costs import DOUBLE, OPERATIONS, Cost, Rate, classes, largest_class
 from lostwax.learning.decoders import Span
-from lostwax.learning.kernel_regression import ClassRegression, Regression
+from lostwax.learning.kernel_regression import CLASS_MODELS, ClassRegression, Regression
 from lostwax.learning.shadow_tables import (
     MIN_SHADOWS,
     Shadowed,
@@ -71,6 +72,7 @@ class Regressed(NamedTuple):
 
 KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels
 READING = 1.5e-7  # seconds per number of a shadow model, which is standardised and compared several times
+ROWS = 3  # further copies of what is seen: the rows of the classes, and of the classifier
 KERNELS = 6  # of s x s numbers: products, similarities, factors, eigenvectors
 
 
@@ -97,11 +99,14 @@ class KernelRidge(Shadowed):
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and a regression per class."""
         shadows, groups = self.shadows or len(knowledge.prior), classes(knowledge)
-        of_shadows = shadow_cost(self.engine, knowledge, shadows, rate)
-        seconds = of_shadows.seconds + READING * shadows * features_seen(self.engine, rate)
+        of_shadows = shadow_cost(self.engine, knowledge, shadows, rate, games)
+        features, size = features_seen(self.engine, rate), knowledge.prior.x.element_size()
+        seconds = of_shadows.seconds + READING * shadows * features
         seconds += groups * KERNEL_SOLVES * (shadows / groups) ** 3 / OPERATIONS
-        tables = (TABLES + 1) / TABLES * of_shadows.bytes
-        return Cost(seconds, float(tables + DOUBLE * KERNELS * largest_class(knowledge, shadows) ** 2))
+        tables = of_shadows.bytes + size * ROWS * (shadows + games / 2) * features
+        by_class = shadows / math.ceil(shadows / CLASS_MODELS["cpu"]) if groups > 1 else 0.0  # tells classes apart
+        together = max(largest_class(knowledge, shadows), by_class)
+        return Cost(seconds, float(tables + DOUBLE * KERNELS * together**2))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Regressed:
         """Train the shadow models and solve. Victims trained with the same seed share no draw."""

@@ -22,6 +22,7 @@ from lostwax.progress import progress
 from lostwax.shadows import Local
 
 VARIANCES = 4  # tables of one game: scatter, variance, and what is compared with them
+REFITTED = 6  # tables of one candidate: its mean, its model, and what they are compared by
 CHUNKS = 8  # of the refits of distinct records, so that progress shows
 AGREES = 1e-3  # deviations of a feature between refits
 OUTLIER_SHARE = 50  # one in so many records, and at least one, may have a refit that is an outlier
@@ -101,7 +102,7 @@ class Refit:
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """`repeats` models for each candidate, whose means are kept, and the variances of each game."""
         candidates = knowledge.facts.given.candidates or 0
-        numbers = (candidates + VARIANCES) * games * rate.features
+        numbers = (REFITTED * candidates + VARIANCES) * games * rate.features
         return Cost(self.repeats * candidates * games * rate.training, float(DOUBLE * numbers))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:

@@ -279,7 +279,8 @@ class RecoNN(Shadowed):
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and steps of the decoder's training, of which a few are timed if the rate was measured."""
         shadows, size = self.shadows or len(knowledge.prior), knowledge.prior.x.element_size()
-        of_shadows, features = shadow_cost(self.engine, knowledge, shadows, rate), features_seen(self.engine, rate)
+        of_shadows = shadow_cost(self.engine, knowledge, shadows, rate, games)
+        features = features_seen(self.engine, rate)
         steps = self.epochs * self.members * math.ceil(shadows / self.batch_size)
         step = self._step_seconds(knowledge, features) if rate.training else 0.0
         decoders = self.decoder_parameters(knowledge, features) * (OF_DECODER + self.members - 1)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from lostwax import files
-from lostwax.cli.options import File, Folder, Number, OwnFolder, RecipeFile, ReportFolder, Text, WholeNumber
 from lostwax.exits import exits_refused
 from lostwax.fields import redacted
 from lostwax.progress import progress
@@ -24,6 +23,15 @@ from lostwax.recipes import Recipe, start
 if TYPE_CHECKING:
     from lostwax.policies import Breach
 
+# types of arguments, with the metavars that --help shows
+RecipeFile = Positional[Annotated[Path, arg(metavar="RECIPE.py")]]
+Folder = Annotated[Path, arg(metavar="FOLDER")]
+OwnFolder = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: audits/RECIPE)")]
+ReportFolder = Positional[Annotated[Path, arg(metavar="FOLDER")]]
+File = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
+Number = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]
+WholeNumber = Annotated[int | None, arg(metavar="INT", help_behavior_hint="")]
+Text = Annotated[str | None, arg(metavar="TEXT", help_behavior_hint="")]
 Starter = Literal["sklearn", "torch", "head"]
 GAME = ("trainer", "threat", "prior", "seed")  # what of a recipe shadow models are trained by
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from lostwax.cli.options import File, Number, WholeNumber
+from lostwax.cli.audits import File, Number, WholeNumber
 from lostwax.progress import progress
 
 if TYPE_CHECKING:

@@ -82,9 +82,8 @@ class Stationary:
 
     def factors(self, rows: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The two factors of each row's term: r = w residual (n, c), and the features with a one (n, d + 1)."""
-        residual = weight[:, None] * self.loss.residual(self.outputs(rows.x), rows.y)
-        features = self.features(rows.x)
-        return residual, features if self.bias is None else _with_ones(features)
+        residual, features = self.loss.residual(self.outputs(rows.x), rows.y), self.features(rows.x)
+        return weight[:, None] * residual, self._beside(features, features.new_ones(len(features)))
 
     def total(self) -> Tensor:
         """The sum over all rows, (c, d + 1)."""
@@ -102,18 +101,14 @@ class Stationary:
 
     def ridges(self) -> Tensor:
         """The ridge of each parameter, (c, d + 1)."""
-        ridge = self.ridge[:, None].expand_as(self.weight)
-        return ridge if self.bias is None else _join(ridge, self.bias_ridge[:, None])
+        return self._beside(self.ridge[:, None].expand_as(self.weight), self.bias_ridge)
 
     def strengths(self) -> Tensor | None:
         """The L1 penalty of each parameter, (c, d + 1); None if there is none."""
         if self.l1 is None:
             return None
-        strength = self.l1[:, None].expand_as(self.weight)
-        if self.bias is None:
-            return strength
-        on_bias = torch.zeros_like(self.bias) if self.bias_l1 is None else self.bias_l1
-        return _join(strength, on_bias[:, None])
+        on_bias = torch.zeros_like(self.l1) if self.bias_l1 is None else self.bias_l1
+        return self._beside(self.l1[:, None].expand_as(self.weight), on_bias)
 
     def penalty(self) -> Tensor:
         """The penalty of the objective."""
@@ -123,7 +118,11 @@ class Stationary:
 
     def parameters(self) -> Tensor:
         """theta = (W, b), (c, d + 1); W alone without an intercept."""
-        return self.weight if self.bias is None else _join(self.weight, self.bias[:, None])
+        return self._beside(self.weight, self.bias)
+
+    def _beside(self, features: Tensor, intercept: Tensor | None) -> Tensor:
+        """A column for the intercept behind those of the features, if there is one."""
+        return features if self.bias is None or intercept is None else torch.cat([features, intercept[:, None]], 1)
 
     def at(self, theta: Tensor) -> Stationary:
         """The same objective with other weights, of which it is not known that a solver stopped early."""
@@ -144,7 +143,7 @@ class Sums:
 
     def factors(self, rows: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
         """r = the row's weight in the column of its group, zero elsewhere (n, groups); and the row with a one."""
-        return self.membership(rows.y, weight), _with_ones(rows.x)
+        return self.membership(rows.y, weight), torch.cat([rows.x, rows.x.new_ones(len(rows), 1)], 1)
 
     def membership(self, y: Tensor, weight: Tensor) -> Tensor:
         """(n, groups) each row's weight in the column of its group, zero elsewhere."""
@@ -155,7 +154,7 @@ class Sums:
 
     def total(self) -> Tensor:
         """The sum over all rows, (groups, d + 1)."""
-        return _join(self.totals, self.counts[:, None])
+        return torch.cat([self.totals, self.counts[:, None]], 1)
 
     def slack(self) -> Tensor:
         """Zero: sums are exact, (groups, d + 1)."""
@@ -210,7 +209,6 @@ class Fitted:
     doubtful: bool = False  # its weights are not near the optimum of this table: targets there may owe them nothing
 
     def tells_label(self) -> bool:
-        """Whether anything that was read depends on the label."""
         by_label = (*(sums.by_label for sums in self.sums), *(stored.y is not None for stored in self.stored))
         by_trees = self.forest is not None and any(tree.tells_label for tree in self.forest.trees)
         return self.model is not None or by_trees or any(by_label)
@@ -318,14 +316,6 @@ class ReleasedTable:
         return replace(last, name=name, sums=sums, extremes=extremes, classes=classes, notes=notes)
 
 
-def _with_ones(features: Tensor) -> Tensor:
-    return _join(features, features.new_ones(len(features), 1))
-
-
-def _join(left: Tensor, right: Tensor) -> Tensor:
-    return torch.cat([left, right], 1)
-
-
 BLOCK_NUMBERS = 500_000  # of a table, looked at together: 4 MB in float64, which stay in the cache
 
 
@@ -376,18 +366,13 @@ def uncertain(equation: Stationary | Sums, table: Records, weight: Tensor) -> Te
 
 def _uncertain(equation: Stationary | Sums, table: Records, weight: Tensor, r: Tensor) -> Tensor:
     """The same for rows whose r is known."""
-    if isinstance(equation, Stationary):
-        return r.abs() + weight[:, None] * _sensitivity(equation, table)
-    return r.abs()
-
-
-def _sensitivity(model: Stationary, table: Records) -> Tensor:
-    """How much a relative change of one in every product W f(x) would change each residual, (n, c)."""
-    features = model.features(table.x)
-    size, outputs = features.abs() @ model.weight.abs().mT, features @ model.weight.mT  # (n, c)
-    if model.bias is not None:
-        size, outputs = size + model.bias.abs(), outputs + model.bias
-    return curvature_times(model.loss, outputs, table.y, size).abs()
+    if not isinstance(equation, Stationary):
+        return r.abs()
+    size = equation.features(table.x).abs() @ equation.weight.abs().mT  # of all products W f(x) together, (n, c)
+    if equation.bias is not None:
+        size = size + equation.bias.abs()
+    change = curvature_times(equation.loss, equation.outputs(table.x), table.y, size).abs()
+    return r.abs() + weight[:, None] * change
 
 
 def curvature_times(loss: Loss, outputs: Tensor, y: Tensor, v: Tensor) -> Tensor:

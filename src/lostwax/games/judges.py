@@ -53,7 +53,6 @@ class OneToOne:
     gaussian_null: ClassVar[bool] = False
 
     def check(self, guess: Guess, secrets: Records) -> str | None:
-        """One guess per secret."""
         return _wrong_shape(guess, secrets, secrets.x.shape[1])
 
     def pairs(self, guesses: Records, secrets: Records) -> Pairs:
@@ -80,7 +79,6 @@ class NearestOfClass:
     gaussian_null: ClassVar[bool] = True
 
     def check(self, guess: Guess, secrets: Records) -> str | None:
-        """Any number of guesses."""
         return _wrong_shape(guess, secrets, None)
 
     def pairs(self, guesses: Records, secrets: Records) -> Pairs:
@@ -109,11 +107,9 @@ class NearestAlternative:
     gaussian_null: ClassVar[bool] = False
 
     def check(self, guess: Guess, secrets: Records) -> str | None:
-        """One guess per secret, perhaps with alternatives."""
         return _wrong_shape(guess, secrets, 1)
 
     def pairs(self, guesses: Records, secrets: Records) -> Pairs:
-        """By distance."""
         distances = [self.distance(alternative, secrets.x[:, 0]) for alternative in guesses.x.unbind(1)]
         best = torch.from_numpy(np.stack(distances, 1)).argmin(1, keepdim=True)  # (m, 1)
         return Pairs(best, torch.zeros_like(best))

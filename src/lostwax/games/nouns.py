@@ -66,7 +66,6 @@ class Step:
     sampled: Tensor | None = None  # (m, n - k) which shared records are in the batch, if published
 
     def __getitem__(self, models: slice | Tensor) -> Step:
-        """The same step for some of the models."""
         params, gradient = ({name: each[models] for name, each in of.items()} for of in (self.params, self.gradient))
         return Step(self.number, params, gradient, None if self.sampled is None else self.sampled[models])
 
@@ -114,7 +113,6 @@ class Release:
         return {name: value[model] for name, value in self.params.items()}
 
     def flat(self) -> Tensor:
-        """All parameters of each model, concatenated."""
         return torch.cat([value.flatten(1) for value in self.params.values()], 1)  # (m, p)
 
 
@@ -163,7 +161,6 @@ class Hints:
     chances: Tensor | None = None  # (m, c) the prior probability of each candidate, if they differ
 
     def __getitem__(self, games: Tensor | slice) -> Hints:
-        """The hints of some of the games."""
         return Hints(**{name: None if part is None else part[games] for name, part in vars(self).items()})
 
 
@@ -211,7 +208,6 @@ class SealedSteps:
         _histories[self._number] = steps
 
     def __call__(self) -> Iterator[Step]:
-        """Recompute every step."""
         return _SealedIterator(_histories[self._number]())
 
     def __deepcopy__(self, memo: object) -> SealedSteps:

@@ -132,11 +132,9 @@ class Prepared(NamedTuple):
 
     @property
     def notes(self) -> tuple[Noted, ...]:
-        """What it says about itself."""
         return notes_of(self.reconstruct)
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Guess the secrets of every model in the release."""
         guess = self.reconstruct(release, hints)
         if not isinstance(guess, Guess):
             got = f"the function that {attack_name(self.attack)}.prepare returned gave {type(guess).__name__}"

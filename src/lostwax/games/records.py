@@ -133,7 +133,6 @@ class Records:
         return self[remaining.to(self.x.device)]
 
     def _named(self) -> list[tuple[str, Tensor]]:
-        """The parts that are there, by name."""
         return [(name, part) for name, part in vars(self).items() if name != "features" or part is not None]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Records:

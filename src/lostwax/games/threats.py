@@ -35,12 +35,14 @@ def line_up(cohort: Cohort, pool: Records, count: int, *, seed: int) -> tuple[Re
     """
     m = len(cohort)
     both = Records.together([cohort.own[:, 0], pool])  # (m + n, ...): k = 1
-    copies = _Copies.of(pool)
-    in_pool = copies.of_row[both[:m].matches(pool).numpy()]  # (m,) the value of each secret
+    # the value of x of each row of the pool (n,), and how many rows have each value (v,), in the order of first rows
+    _, value_of, counts = np.unique(pool.matches(pool).numpy(), return_inverse=True, return_counts=True)
+    by_value, starts = m + value_of.argsort(kind="stable"), counts.cumsum() - counts  # rows of both, sorted by value
+    in_pool = value_of[both[:m].matches(pool).numpy()]  # (m,) the value of each secret
     dealt, values = np.empty((2, m, count), dtype=np.int64)
     for game, number in enumerate(cohort.index.tolist()):
         random = generator(seed, "candidates", number)
-        others = np.delete(np.arange(len(copies.counts)), in_pool[game])
+        others = np.delete(np.arange(len(counts)), in_pool[game])
         if len(others) < count - 1:
             raise ValueError(
                 f"Informed.hints: {count} candidates need {count - 1} records besides the secret, but the pool of "
@@ -48,30 +50,12 @@ def line_up(cohort: Cohort, pool: Records, count: int, *, seed: int) -> tuple[Re
             )
         decoys = random.choice(others, count - 1, replace=False)
         position = random.integers(count)
-        dealt[game] = np.insert(m + copies.any_row(decoys, random), position, game)  # row `game` of both is the secret
+        rows = by_value[starts[decoys] + random.integers(counts[decoys])]  # any one of those with the decoy's x
+        dealt[game] = np.insert(rows, position, game)  # row `game` of both is the secret
         values[game] = np.insert(decoys, position, in_pool[game])
-    frequency = torch.from_numpy(copies.counts[values]).double().to(both.x.device)  # (m, count)
-    alike = (copies.counts == copies.counts[0]).all()
+    frequency = torch.from_numpy(counts[values]).double().to(both.x.device)  # (m, count)
     candidates = both[torch.from_numpy(dealt).to(both.x.device)]
-    return candidates, None if alike else frequency / frequency.sum(1, keepdim=True)
-
-
-class _Copies(NamedTuple):
-    """The rows of a pool grouped by x: v distinct values, in the order of their first rows."""
-
-    of_row: np.ndarray  # (n,) the value of each row
-    counts: np.ndarray  # (v,) the number of rows per value
-    rows: np.ndarray  # (n,) all rows, sorted by value
-
-    @classmethod
-    def of(cls, pool: Records) -> _Copies:
-        _, of_row, counts = np.unique(pool.matches(pool).numpy(), return_inverse=True, return_counts=True)
-        return cls(of_row, counts, of_row.argsort(kind="stable"))
-
-    def any_row(self, values: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """A random row of each of the values."""
-        starts = self.counts.cumsum() - self.counts  # (v,) in `rows`
-        return np.asarray(self.rows[starts[values] + random.integers(self.counts[values])])
+    return candidates, None if (counts == counts[0]).all() else frequency / frequency.sum(1, keepdim=True)
 
 
 @final
@@ -116,11 +100,9 @@ class Informed:
         return Cohort(self.known, pool[dealt], numbers)  # own (m, k, ...)
 
     def facts(self) -> ThreatFacts:
-        """All other records are known."""
         return ThreatFacts(self.known, self.secrets, HintFacts(self.label_known, self.parts, self.candidates))
 
     def judge(self) -> OneToOne:
-        """How guesses are paired with secrets."""
         return OneToOne()
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
@@ -161,7 +143,6 @@ class InOrder(NamedTuple):
         return Cohort(self.known, pool[rows.unsqueeze(1)], rows)  # own (m, 1, ...)
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
-        """None: the adversary is given nothing."""
         return None
 
 
@@ -174,7 +155,6 @@ class Table:
     rows: Tensor | None = None  # those that the release depends on; None: all
 
     def facts(self) -> ThreatFacts:
-        """As in every game: all rows but one are known."""
         return self.without(0).facts()
 
     @property
@@ -247,7 +227,6 @@ class Weak:
         return ThreatFacts(None, self.size, HintFacts(labels=True))
 
     def judge(self) -> NearestOfClass:
-        """How guesses are paired with secrets."""
         return NearestOfClass()
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:

@@ -13,8 +13,11 @@ from lostwax.games.facts import cost_of
 
 FEWEST_PROBES, PROBES = 2, 5  # tries to measure the rate
 MIN_ROUNDS = 20  # steps or epochs: of a shorter training, the first ones are too large a share to be tried before
-TABLES = 2  # of what is seen of the shadow models: as they come, and standardised
+# copies in memory at once, measured by benchmarks/memory.py
+TABLES = 4  # of what is seen of the shadow models: as they come, standardised, and what is made on the way
+VICTIMS = 2  # of what is seen of the victims
 DOUBLE = 8  # bytes
+MODELS_BYTES, MODEL_BYTES = 64e6, 4_096  # of the models in training on a CPU: in all, and per parameter
 OPERATIONS = 1e10  # per second, in double precision
 
 
@@ -66,6 +69,11 @@ class Rate(NamedTuple):
         """The sizes alone, from any models: where nothing is limited, nothing is measured."""
         first_model = Release({name: value[:1] for name, value in release.params.items()})
         return cls(0.0, knowledge.access(knowledge.net, first_model).shape[1], first_model.flat().shape[1])
+
+
+def in_training(rate: Rate) -> float:
+    """Bytes of the models that are trained at a time, on a CPU."""
+    return min(MODELS_BYTES, MODEL_BYTES * float(rate.parameters))
 
 
 def predicted(attack: Attack, knowledge: Knowledge, games: int, rate: Rate) -> Cost:

@@ -16,7 +16,7 @@ from lostwax.games import Cohort, Hints, Knowledge, Reconstructor, Records, Rele
 from lostwax.games.nouns import with_records
 from lostwax.games.protocols import accepted
 from lostwax.learning.augment import Augment
-from lostwax.learning.costs import TABLES, Cost, Rate
+from lostwax.learning.costs import TABLES, VICTIMS, Cost, Rate, in_training
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Game, LinearResponse, Local, Store
@@ -200,14 +200,15 @@ def features_seen(engine: LinearResponse | None, rate: Rate) -> int:
     return rate.features if engine is None else min(engine.directions, rate.features)
 
 
-def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: int, rate: Rate) -> Cost:
-    """Of making this many shadow models, and of the tables of what is seen of them."""
+def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: int, rate: Rate, games: int = 0) -> Cost:
+    """Of making this many shadow models, and of the tables of what is seen of them and of the victims."""
     known, features, size = knowledge.facts.known, features_seen(engine, rate), knowledge.prior.x.element_size()
     if engine is None or known is None:
-        return Cost(shadows * rate.training, float(size * TABLES * shadows * features))
+        tables = float(size * (TABLES * shadows + VICTIMS * games) * features)
+        return Cost(shadows * rate.training, tables + in_training(rate))
     share = share_for_directions(knowledge.trainer, len(known))
     trainings = engine.checked + share * (1 + SWEEP) * features + shadows * ONE_RECORD / (1 + len(known))
-    numbers = features * (TABLES * shadows + STEPS_KEPT * rate.parameters)
+    numbers = features * (TABLES * shadows + VICTIMS * games + STEPS_KEPT * rate.parameters)
     return Cost(trainings * rate.training, float(size * numbers))
 
 

@@ -9,9 +9,13 @@ from lostwax.metrics.errors import (
     BagRight,
     EditDistance,
     LargestError,
+    NearestKnown,
     NearPixels,
+    Oracle,
     SpreadRMSE,
     TokensRight,
+    nearest_known,
+    nearest_neighbour,
 )
 from lostwax.metrics.estimate import (
     ByClass,
@@ -26,33 +30,9 @@ from lostwax.metrics.estimate import (
     true_positives,
     true_positives_by_class,
 )
-from lostwax.metrics.oracle import NearestKnown, Oracle, nearest_known, nearest_neighbour
 
-__all__ = [
-    "LPIPS",
-    "MAE",
-    "MSE",
-    "PSNR",
-    "SSIM",
-    "BagRight",
-    "ByClass",
-    "Correlation",
-    "Curve",
-    "EditDistance",
-    "Estimate",
-    "LargestError",
-    "NearPixels",
-    "NearestKnown",
-    "Null",
-    "Oracle",
-    "SpreadRMSE",
-    "TokensRight",
-    "TruePositives",
-    "correlation",
-    "nearest_known",
-    "nearest_neighbour",
-    "roc",
-    "success_rate",
-    "true_positives",
-    "true_positives_by_class",
-]
+__all__ = ["LPIPS", "MAE", "MSE", "PSNR", "SSIM", "BagRight", "EditDistance", "LargestError", "NearPixels"]
+__all__ += ["SpreadRMSE", "TokensRight"]
+__all__ += ["ByClass", "Correlation", "Curve", "Estimate", "NearestKnown", "Null", "Oracle", "TruePositives"]
+__all__ += ["correlation", "nearest_known", "nearest_neighbour", "roc", "success_rate", "true_positives"]
+__all__ += ["true_positives_by_class"]

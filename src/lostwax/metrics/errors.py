@@ -1,25 +1,31 @@
-"""Errors of a record, (games, ...) twice -> (games,): of its numbers, of the tokens of a sentence, or of an image."""
+"""Errors of a record, (games, ...) twice -> (games,): of its numbers, of the tokens of a sentence, or of an image.
+
+And the nearest-neighbour oracle: the error of the best record that the adversary already has.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import conv2d, interpolate, max_pool2d
 
 from lostwax.fields import above, at_least, check_fields, expect
 from lostwax.files import read_tensors
-from lostwax.games import MetricFacts
+from lostwax.games import MetricFacts, Records
+from lostwax.seeds import generator
 
 Better = Literal["lower", "higher"]
 BLOCK_NUMBERS = 500_000  # of guesses, scored together: 4 MB in float64, which stay in the cache
@@ -38,7 +44,6 @@ class MSE(_Checked):
     name: str = "mean squared error"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         return (guess - truth).square().flatten(1).mean(1)
 
 
@@ -50,11 +55,9 @@ class MAE(_Checked):
     name: str = "mean absolute error"
 
     def facts(self) -> MetricFacts:
-        """Parts of a record can be scored."""
         return MetricFacts(of_parts=True)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         return (guess - truth).abs().flatten(1).mean(1)
 
 
@@ -70,7 +73,6 @@ class PSNR(_Checked):
         check_fields(self, peak=above(0))
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         return -10 * (MSE()(guess, truth) / self.peak**2).log10()  # 10 log10(peak^2 / MSE)
 
 
@@ -90,7 +92,6 @@ class NearPixels(_Checked):
         check_fields(self, tolerance=above(0))
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         return ((guess - truth).abs() < self.tolerance).flatten(1).double().mean(1)
 
 
@@ -110,11 +111,9 @@ class SpreadRMSE(_Checked):
         check_fields(self, exact=at_least(0, infinite=True))
 
     def facts(self) -> MetricFacts:
-        """It measures in deviations."""
         return MetricFacts(deviation=self.deviation)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         guess, truth = guess.flatten(1), truth.flatten(1)
         some = max(1, BLOCK_NUMBERS // max(1, guess.shape[1]))
         parts = zip(torch.split(guess, some), torch.split(truth, some), strict=True)
@@ -141,7 +140,6 @@ class LargestError(_Checked):
     name: str = "largest error of a feature in standard deviations"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         varies = self.deviation > 0
         if not varies.any():
             return torch.zeros(len(guess), dtype=guess.dtype)
@@ -156,7 +154,6 @@ class TokensRight(_Checked):
     name: str = "share of tokens right"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         return (guess == truth).flatten(1).double().mean(1)
 
 
@@ -168,7 +165,6 @@ class BagRight(_Checked):
     name: str = "share of tokens right in any order"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         sentences = zip(guess.flatten(1).tolist(), truth.flatten(1).tolist(), strict=True)
         shares = [(Counter(tokens) & Counter(right)).total() / len(right) for tokens, right in sentences]
         return torch.tensor(shares, dtype=torch.float64, device=truth.device)
@@ -182,7 +178,6 @@ class EditDistance(_Checked):
     name: str = "edit distance in tokens"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         pairs = zip(guess.flatten(1).tolist(), truth.flatten(1).tolist(), strict=True)
         return torch.tensor([_edits(*pair) for pair in pairs], dtype=torch.float64, device=truth.device)
 
@@ -231,7 +226,6 @@ class SSIM(_Checked):
         expect(self, "window", "to be odd", self.window % 2 == 1)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         x, y = (images.double() for images in _as_images("SSIM", guess, truth))  # variances cancel digits
         weights = self._weights(min(x.shape[-2:])).to(x)
 
@@ -281,7 +275,6 @@ class LPIPS(_Checked):
     name: str = "LPIPS (AlexNet)"
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        """(games, ...) twice -> (games,)."""
         parameters = _read(_find(self.weights), str(truth.device))
         images = _as_images("LPIPS", guess, truth)
         parts = zip(*(torch.split(part, GAMES_AT_A_TIME) for part in images), strict=True)
@@ -358,3 +351,103 @@ def _shapes() -> dict[str, tuple[int, ...]]:
         shapes[f"features.{numbers[layer]}.bias"] = (after,)
         shapes[f"lin{layer}.weight"] = (after,)
     return shapes
+
+
+BLOCK_DISTANCES = 8_000_000  # distances held at a time: 64 MB in float64
+POOL_ROWS = 16_384  # rows of the pool that a product copies at a time
+SAMPLED_ROWS = 1_000  # rows that stand for a large table
+MAX_WORK = 1e11  # multiplications for which a table is compared whole
+FIXED_PAIR_COST = 20  # of a pair, in multiplications
+
+
+class Oracle(NamedTuple):
+    """Mean squared errors between targets and the records of a pool (Balle et al. 2022, section V-B)."""
+
+    mean: float  # over targets, of the error of the nearest record: a threshold for success
+    percentiles: dict[float, float]  # over the pool, mean over targets: {1: ..., 10: ..., 50: ...}
+    errors: NDArray[np.float64]  # (targets,) of the nearest record
+    nearest: NDArray[np.int64]  # (targets,) its row in the pool
+    pool: int  # records in the pool
+
+
+def nearest_neighbour(
+    targets: Tensor, pool: Tensor, percentiles: Sequence[float] = (1, 10, 50), *, not_row: Tensor | None = None
+) -> Oracle:
+    """The error of the best record of the pool for each target.
+
+    An attack with a larger error has rebuilt nothing new. Percentiles are taken per target over the pool, then averaged
+    over targets: that, not the percentile of all pairs, gives the 0.05 of Balle et al. 2022 on CIFAR-10. `not_row`
+    (targets,) is a row of the pool to exclude for each target, as the target itself. Memory is bounded.
+    """
+    _check_pool(targets, pool, percentiles)
+    rows, wanted = pool.flatten(1), targets.flatten(1)  # (n, d), (games, d)
+    errors: list[Tensor] = []
+    nearest: list[Tensor] = []
+    orders: list[NDArray[np.float64]] = []
+    size = max(1, BLOCK_DISTANCES // len(pool))
+    for start, block in zip(range(0, len(wanted), size), torch.split(wanted, size), strict=True):
+        distance = torch.cat([torch.cdist(block, part) for part in torch.split(rows, POOL_ROWS)], 1)  # (block, n)
+        if not_row is not None:
+            distance[torch.arange(len(block)), not_row[start : start + size]] = torch.inf
+        best = distance.argmin(1)
+        nearest.append(best)
+        # exactly: cdist loses the digits of small distances
+        errors.append((block - rows[best]).double().square().mean(1))
+        if not percentiles:
+            continue
+        squared = (distance.square_() / rows.shape[1]).cpu().numpy()  # |difference|^2 / d, the MSE
+        orders.append(np.percentile(squared, percentiles, axis=1, overwrite_input=True))  # (percentiles, block)
+    nearest_errors = torch.cat(errors).cpu().numpy()
+    means = dict(zip(percentiles, np.concatenate(orders, 1).mean(1).tolist(), strict=True)) if orders else {}
+    return Oracle(float(nearest_errors.mean()), means, nearest_errors, torch.cat(nearest).cpu().numpy(), len(pool))
+
+
+class NearestKnown(NamedTuple):
+    """For each row its nearest other row, of all others or of a sample of them."""
+
+    rows: NDArray[np.int64]  # (games,)
+    compared: int  # rows of the table that each was compared with; equal rows are found in any case
+    whole: bool  # these are all of them
+
+
+def nearest_known(table: Tensor, games: Tensor, unit: Tensor | float = 1.0) -> NearestKnown:
+    """The nearest other row of the table (n, ...), in units of each column, for each row of `games`.
+
+    Large games are compared with `SAMPLED_ROWS` random rows, the same for all, and with the rows equal to their own:
+    work that grows with the square of the table is not done.
+    """
+    rows = table.flatten(1)
+    n, d = rows.shape
+    if len(games) * n * (d + FIXED_PAIR_COST) <= MAX_WORK:
+        neighbours = nearest_neighbour(rows[games] / unit, rows / unit, (), not_row=games).nearest
+        return NearestKnown(neighbours, n - 1, whole=True)
+    drawn = torch.from_numpy(generator(0, "nearest known").permutation(n)[: SAMPLED_ROWS + 1]).sort().values
+    place = torch.searchsorted(drawn, games).clamp_max(len(drawn) - 1)
+    # a row of the sample is not compared with itself, all others not with the last one: SAMPLED_ROWS rows for each
+    not_row = torch.where(drawn[place] == games, place, len(drawn) - 1)
+    near = nearest_neighbour(rows[games] / unit, rows[drawn] / unit, (), not_row=not_row).nearest
+    nearest, twin = drawn[torch.from_numpy(near)], _equal_row(rows, games)
+    return NearestKnown(torch.where(twin >= 0, twin, nearest).numpy(), SAMPLED_ROWS, whole=False)
+
+
+def _equal_row(rows: Tensor, games: Tensor) -> Tensor:
+    """(games,) another row that is equal to the row of the game; -1 where there is none."""
+    table = Records(rows, torch.zeros(len(rows)))
+    first = table.matches(table)  # (n,) the row itself, unless an earlier one is equal
+    later = torch.full_like(first, -1)
+    repeated = (first != torch.arange(len(first))).nonzero()[:, 0]
+    later[first[repeated]] = repeated
+    return torch.where(first[games] != games, first[games], later[games])
+
+
+def _check_pool(targets: Tensor, pool: Tensor, percentiles: Sequence[float]) -> None:
+    if len(targets) == 0 or len(pool) == 0:
+        got = f"{len(targets)} and {len(pool)}"
+        raise ValueError(f"nearest_neighbour: expected at least one target and one record in the pool, got {got}.")
+    if targets.shape[1:] != pool.shape[1:] or targets.dtype != pool.dtype or not pool.is_floating_point():
+        raise ValueError(
+            "nearest_neighbour: expected targets and pool of one shape and one floating dtype, got "
+            f"{tuple(targets.shape[1:])} {targets.dtype} and {tuple(pool.shape[1:])} {pool.dtype}."
+        )
+    if not all(0 <= number <= 100 for number in percentiles):
+        raise ValueError(f"nearest_neighbour: expected percentiles in 0..100, got {tuple(percentiles)}.")

@@ -4,16 +4,5 @@ from lostwax.records.datasets import celeba, cifar10, cifar100, digits, emnist, 
 from lostwax.records.packing import pack
 from lostwax.records.tables import table
 
-__all__ = [
-    "celeba",
-    "cifar10",
-    "cifar100",
-    "digits",
-    "emnist",
-    "fashion_mnist",
-    "folder",
-    "mnist",
-    "npz",
-    "pack",
-    "table",
-]
+__all__ = ["celeba", "cifar10", "cifar100", "digits", "emnist", "fashion_mnist", "folder", "mnist", "npz", "pack"]
+__all__ += ["table"]

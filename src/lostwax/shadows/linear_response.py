@@ -171,7 +171,7 @@ class LinearResponse:
         sketch, base = Sketch(knowledge.access, origin, directions), base.quick()
         along, prior = sketch.along(knowledge.net, end), knowledge.prior
         if self.follows_all(along.shape[1]):
-            return _checked(sketch, EveryWeight.of(base, along), far, records, held_out)
+            return _checked("Semi-linear response", sketch, EveryWeight.of(base, along), far, records, held_out)
         base = base.by_parts(HESSIAN_RECORDS)
         drawn = generator(0, "sample").permutation(len(prior))[:SAMPLED_RECORDS]  # priors may be sorted by class
         sample = prior[torch.from_numpy(drawn).to(prior.x.device)]
@@ -179,13 +179,16 @@ class LinearResponse:
             adjoints = Adjoints.at_few_steps(base, along, sample, advance, tolerance)
         for rank in (0, SEMI_LINEAR_RANK) if self.rank is None else (self.rank,):
             answers = SemiLinear(adjoints, LeadingHessians.of(base, rank)) if rank else adjoints
-            responses = _checked(sketch, answers, far, records, held_out)
+            form = "Semi-linear response" if rank else "Linear response"
+            responses = _checked(form, sketch, answers, far, records, held_out)
             if responses.check.holds:
                 break
         return responses
 
 
-def _checked(sketch: Sketch, answers: Answers, far: Tensor, records: Records, held_out: int | None) -> Responses:
+def _checked(
+    form: str, sketch: Sketch, answers: Answers, far: Tensor, records: Records, held_out: int | None
+) -> Responses:
     """Compare answers with models that were trained on records (c, ...), seen `far` (c, features) from the origin."""
     seen, predicted = far @ sketch.directions.mT, answers(records)  # (c, r) each
     size = seen.norm(dim=1, keepdim=True)  # (c, 1)
@@ -197,7 +200,7 @@ def _checked(sketch: Sketch, answers: Answers, far: Tensor, records: Records, he
     inside, total = (part[:held_out].square().sum() for part in (seen, far))
     covered = float(inside / total.clamp_min(torch.finfo(far.dtype).tiny))
     r2 = torch.where(left == 0, 1.0, (1 - left / variance).nan_to_num(-torch.inf))  # also where no model varies
-    check = Check(answers.form, r2, variance, covered, len(seen))
+    check = Check(form, r2, variance, covered, len(seen))
     reliable = check.reliable.nonzero()[:, 0]
     turned = _rotation(len(reliable)).to(far)
     access = replace(sketch, directions=turned @ sketch.directions[reliable])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +14,7 @@ from lostwax.files import URL
 if TYPE_CHECKING:
     from zarr.abc.store import Store as ZarrStore
 
+MARKER = "zarr.json"  # in every folder of a store
 PARTIAL = ".partial"  # suffix of a file that zarr has not finished writing
 
 
@@ -127,6 +128,23 @@ class Location(NamedTuple):
             if path.name.split(".")[0] in complete:
                 with suppress(OSError):  # owned by someone else, or a read-only folder
                     path.unlink()
+
+    def declare(self, folder: str, attributes: Mapping[str, Any]) -> None:
+        """Create the store ("") or a group in it, unless it exists or another writer is faster."""
+        import zarr
+
+        marker = f"{folder}/{MARKER}".lstrip("/")
+        if not self.holds(marker):
+            with self.writing(marker), suppress(zarr.errors.ContainsGroupError):
+                self.make_folder(folder)
+                zarr.create_group(self.arrays, path=folder, attributes=dict(attributes))
+
+    def attributes(self, folder: str = "") -> dict[str, Any]:
+        """What was declared."""
+        import zarr
+
+        attributes: dict[str, Any] = zarr.open_group(self.arrays, path=folder, mode="r").attrs.asdict()
+        return attributes
 
     @contextmanager
     def reading(self, path: str, cure: str) -> Iterator[None]:

@@ -1,13 +1,22 @@
-"""Shadow models on disk or in a bucket: trained once, then resumed, extended or shared."""
+"""Shadow models on disk or in a bucket: trained once, then resumed, extended or shared.
+
+Each game has two zarr arrays: weights (models, p), and the secrets' rows in the prior (models, k).
+
+Both are declared far longer than will ever be filled, so that no file has to be changed later: a chunk is stored if
+and only if its file exists. zarr's crc32c codec detects damaged chunks; swapped ones are detected by two more columns
+next to the rows, hashes of the game, the chunk's number, and its weights or its rows.
+"""
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -23,18 +32,75 @@ from lostwax.provenance import build, build_of, differences, versions
 from lostwax.seeds import generator
 from lostwax.shadows.game import Engine, Game, other_build, together
 from lostwax.shadows.identity import identity, key
-from lostwax.shadows.layout import HASH_COLUMNS, Layout, chunk_hash
-from lostwax.shadows.location import Location
+from lostwax.shadows.location import MARKER, Location
+from lostwax.trainers.stacked import shaped, shapes_of
 
 if TYPE_CHECKING:
     import zarr
+    from zarr.abc.store import Store as ZarrStore
 
 
 FORMAT = "lostwax shadow store"  # attributes of the root group
 VERSION = 2  # raised when the layout changes, or when one description comes to mean other models
-MARKER = "zarr.json"
 BUILD_PREFIX = "made_with."  # of the names of groups that hold the versions of models that were mixed in
 MIN_CHUNK_MODELS, MAX_CHUNK_BYTES = 16, 32 << 20  # if the trainer's tile size allows
+MAX_MODELS = 2**40
+NO_ROW = -1
+HASH_COLUMNS = 2  # for the weights, and for the rows
+PARTS = ("weights", "rows")
+_DTYPES = {torch.float16: "float16", torch.float32: "float32", torch.float64: "float64"}
+
+
+class Layout(NamedTuple):
+    """The shapes of one model, and the number of models per chunk. The field names are stored."""
+
+    parameters: dict[str, list[int]]  # shapes, in the order of concatenation
+    dtype: str
+    secrets: int  # k
+    chunk: int
+    marks: int = HASH_COLUMNS  # next to the rows
+
+    @classmethod
+    def of(cls, release: Release, secrets: int) -> Layout:
+        """The layout of one chunk of these models."""
+        dtypes = {value.dtype for value in release.params.values()}
+        if len(dtypes) != 1 or not dtypes <= set(_DTYPES):
+            raise ValueError(
+                f"Store: expected all parameters of a model in one dtype of {', '.join(_DTYPES.values())}, got "
+                f"{', '.join(sorted(map(str, dtypes)))}. Cast the trainer's release, or leave store out."
+            )
+        shapes = {name: list(shape) for name, shape in shapes_of(release.params).items()}
+        return cls(shapes, _DTYPES[dtypes.pop()], secrets, len(release))
+
+    def split(self, flat: Tensor) -> Release:
+        """The inverse of `Release.flat`."""
+        return Release(shaped(flat, self.parameters))
+
+    def declare(self, store: ZarrStore, folder: str, part: str) -> zarr.Array[Any]:
+        """Declare the array of "weights", (models, p), or of "rows", (models, k + marks)."""
+        import zarr
+        from zarr.codecs import Crc32cCodec
+
+        weights = part == "weights"
+        width = sum(map(math.prod, self.parameters.values())) if weights else self.secrets + self.marks
+        return zarr.create_array(
+            store,
+            name=f"{folder}/{part}",
+            shape=(MAX_MODELS, width),
+            chunks=(self.chunk, width),
+            dtype=self.dtype if weights else "int64",
+            fill_value=math.nan if weights else NO_ROW,
+            compressors=[Crc32cCodec()],
+            chunk_key_encoding={"name": "v2", "separator": "."},  # chunk 17 is the file 17.0
+            config={"write_empty_chunks": True},  # a chunk is stored iff its file exists, whatever it holds
+        )
+
+
+def chunk_hash(folder: str, part: str, number: int, content: NDArray[Any]) -> int:
+    """A hash of the game's folder, the array's name, the chunk's number and its bytes."""
+    digest = blake2b(f"{folder}/{part}/{number}".encode(), digest_size=8)
+    digest.update(np.ascontiguousarray(content).data.cast("B"))
+    return int.from_bytes(digest.digest(), "little", signed=True)
 
 
 @dataclass(frozen=True)
@@ -57,7 +123,7 @@ class StoredGame:
 
     def present(self) -> set[int]:
         """The numbers of the stored chunks."""
-        weights, rows = (self.location.names(self.folder, part) for part in ("weights", "rows"))
+        weights, rows = (self.location.names(self.folder, part) for part in PARTS)
         names = (name.removesuffix(".0") for name in weights & rows)
         return {int(name) for name in names if name.isdecimal()}
 
@@ -70,12 +136,7 @@ class StoredGame:
 
         In order, or in random order once another writer has been noticed, so that two rarely train the same chunk.
         """
-        import zarr
-
-        if not self.location.holds(MARKER):
-            with self.location.writing(MARKER), suppress(zarr.errors.ContainsGroupError):
-                self.location.make_folder()
-                zarr.create_group(self.location.arrays, attributes={"format": FORMAT, "version": VERSION})
+        self.location.declare("", {"format": FORMAT, "version": VERSION})
         missing = sorted(set(range(self.chunks(models))) - self.present())
         crowded = False
         if missing:
@@ -117,7 +178,7 @@ class StoredGame:
                 yield cohort[rows], Release({name: value[rows] for name, value in release.params.items()})
 
     def _holds(self, number: int) -> bool:
-        return all(self.location.holds(self.folder, part, f"{number}.0") for part in ("weights", "rows"))
+        return all(self.location.holds(self.folder, part, f"{number}.0") for part in PARTS)
 
     def _write(self, arrays: _Arrays, cohort: Cohort, release: Release) -> bool:
         """Write one chunk, weights last, so that they show it is complete; False if another writer was faster."""
@@ -159,36 +220,24 @@ class StoredGame:
 
     def _begin(self, layout: Layout) -> _Arrays:
         """The arrays to write to, created if nothing has been stored."""
-        import zarr
-
-        if self._header() is None:
-            attributes = {"words": self.description, "layout": layout._asdict(), "made_with": {**versions(), **build()}}
-            with self.location.writing(self.folder, "zarr.json"), suppress(zarr.errors.ContainsGroupError):
-                self.location.make_folder(self.folder)
-                zarr.create_group(
-                    self.location.arrays, path=self.folder, attributes={**attributes, "checksum": key(attributes)}
-                )
+        attributes = {"words": self.description, "layout": layout._asdict(), "made_with": {**versions(), **build()}}
+        self.location.declare(self.folder, {**attributes, "checksum": key(attributes)})
         self._check_build()  # another writer may have been faster
         return self._open()
 
     def builds(self) -> list[dict[str, str]]:
         """The versions that trained the stored models; several if they were mixed, none if nothing is stored."""
-        import zarr
-
-        header = self._header()
-        if header is None:
+        if (header := self._header()) is None:
             return []
-        builds = [build_of(header.made_with)]
+        builds = [build_of(header[1])]
         for name in sorted(self.location.names(self.folder)):
             if name.startswith(BUILD_PREFIX):
                 path = f"{self.folder}/{name}"
                 with self.location.reading(f"{path}/{MARKER}", path):
-                    attributes: dict[str, Any] = zarr.open_group(
-                        self.location.arrays, path=path, mode="r"
-                    ).attrs.asdict()
-                    if name != BUILD_PREFIX + key(attributes):
+                    made_with = self.location.attributes(path)
+                    if name != BUILD_PREFIX + key(made_with):
                         raise ValueError("its versions do not match its name")
-                builds.append(build_of(attributes))
+                builds.append(build_of(made_with))
         return builds
 
     def _check_build(self) -> None:
@@ -207,48 +256,36 @@ class StoredGame:
 
     def _note_build(self, made_with: Mapping[str, str]) -> None:
         """Store, beside the models, the versions that trained some of them."""
-        import zarr
+        self.location.declare(f"{self.folder}/{BUILD_PREFIX}{key(made_with)}", made_with)
 
-        name = BUILD_PREFIX + key(made_with)
-        if not self.location.holds(self.folder, name, MARKER):
-            with self.location.writing(self.folder, name, MARKER), suppress(zarr.errors.ContainsGroupError):
-                zarr.create_group(self.location.arrays, path=f"{self.folder}/{name}", attributes=dict(made_with))
-
-    def _header(self) -> _Header | None:
+    def _header(self) -> tuple[Layout, dict[str, str]] | None:
         """The stored layout and versions; None if nothing has been stored."""
-        import zarr
-
-        path = f"{self.folder}/zarr.json"
+        path = f"{self.folder}/{MARKER}"
         if not self.location.holds(path):
             return None
         with self.location.reading(path, self.folder):
-            attributes: dict[str, Any] = zarr.open_group(
-                self.location.arrays, path=self.folder, mode="r"
-            ).attrs.asdict()
-            checksum = attributes.pop("checksum")
-            if checksum != key(attributes) or attributes["words"] != self.description:
+            header = self.location.attributes(self.folder)
+            if header.pop("checksum") != key(header) or header["words"] != self.description:
                 raise ValueError("its description does not match its name")
-            layout = Layout(**attributes["layout"])
+            layout = Layout(**header["layout"])
             if layout.chunk != self.chunk:
                 raise ValueError(f"it holds chunks of {layout.chunk} models, not {self.chunk}")
-        return _Header(layout, attributes["made_with"])
+        return layout, header["made_with"]
 
     def _open(self) -> _Arrays:
         """The arrays, checked against the layout; one that was not declared yet is declared."""
         import zarr
         from zarr.storage import MemoryStore
 
-        header = self._header()
-        if header is None:
+        if (header := self._header()) is None:
             raise ValueError(f"Store: {self.location.shown(self.folder)} holds no models yet. Fill it first.")
-        layout = header.layout
-        arrays = []
-        for name in ("weights", "rows"):
+        layout, arrays = header[0], []
+        for name in PARTS:
             path = f"{self.folder}/{name}"
-            if not self.location.holds(path, "zarr.json"):
-                with self.location.writing(path, "zarr.json"), suppress(zarr.errors.ContainsArrayError):
+            if not self.location.holds(path, MARKER):
+                with self.location.writing(path, MARKER), suppress(zarr.errors.ContainsArrayError):
                     layout.declare(self.location.arrays, self.folder, name)
-            with self.location.reading(f"{path}/zarr.json", f"{path}/zarr.json"):
+            with self.location.reading(f"{path}/{MARKER}", f"{path}/{MARKER}"):
                 array = zarr.open_array(self.location.arrays, path=path, mode="r+", config={"write_empty_chunks": True})
                 declared = layout.declare(MemoryStore(), self.folder, name)
                 if array.metadata.to_dict() != declared.metadata.to_dict():
@@ -268,7 +305,7 @@ class StoredGame:
     def _chunk(self, arrays: _Arrays, number: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """(m, p) weights and (m, k) rows of one whole chunk, checked against their hashes."""
         span, k = slice(number * self.chunk, (number + 1) * self.chunk), arrays.layout.secrets
-        files = {part: f"{self.folder}/{part}/{number}.0" for part in ("weights", "rows")}
+        files = {part: f"{self.folder}/{part}/{number}.0" for part in PARTS}
         contents = {}
         for part, array in (("weights", arrays.weights), ("rows", arrays.rows)):
             with self.location.reading(files[part], files[part]):
@@ -287,11 +324,6 @@ class StoredGame:
                 if (hashes != chunk_hash(self.folder, part, number, content)).any():
                     raise ValueError("it is not the chunk that was written here")
         return weights, rows
-
-
-class _Header(NamedTuple):
-    layout: Layout
-    made_with: dict[str, str]
 
 
 class _Arrays(NamedTuple):
@@ -338,8 +370,6 @@ class Store:
 
 def _check_store(location: Location) -> None:
     """Raise ValueError if the folder is neither a store nor empty."""
-    import zarr
-
     names = location.names()
     if MARKER not in names:
         others = sorted(name for name in names if not re.fullmatch("[0-9a-f]{16}", name))  # not the folder of a game
@@ -350,7 +380,7 @@ def _check_store(location: Location) -> None:
             )
         return
     with location.reading(MARKER, MARKER):
-        attributes = zarr.open_group(location.arrays, mode="r").attrs.asdict()
+        attributes = location.attributes()
     if attributes.get("format") != FORMAT:
         raise ValueError(
             f"Store: {location.name} holds other zarr data. Nothing was changed. Use a store, or a new folder."
@@ -385,14 +415,11 @@ def _announcement(stored: StoredGame, models: int) -> str:
 
 def _differences(stored: StoredGame) -> list[str]:
     """How this game differs from the most similar stored one, field by field."""
-    import zarr
-
     differences = []
     for folder in sorted(stored.location.names() - {MARKER}):
         marker = f"{folder}/{MARKER}"
         with suppress(Exception), stored.location.reading(marker, marker):  # a damaged game is reported when it is read
-            attributes: dict[str, Any] = zarr.open_group(stored.location.arrays, path=folder, mode="r").attrs.asdict()
-            theirs, ours = attributes["words"], stored.description
+            theirs, ours = stored.location.attributes(folder)["words"], stored.description
             values = {name: (theirs.get(name, "nothing"), ours.get(name, "nothing")) for name in {**ours, **theirs}}
             unlike = [f"{name}: store has {a}, this run has {b}" for name, (a, b) in values.items() if a != b]
             differences.append(unlike)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -65,11 +66,11 @@ class Batches:
                 yield together(cohort, positions[positions < common], positions[positions >= common] - common)
 
     def _private(self, cohort: Cohort, size: int, seed: int) -> Iterator[Batch]:
-        pool, models = Pool.of(cohort), cohort.index.to(cohort.own.inputs.device)
+        records, models = pool(cohort), cohort.index.to(cohort.own.inputs.device)
         for epoch in range(self.epochs):
             orders = philox.orders(key(seed, "order", epoch), models, cohort.records)  # (m, n)
             for positions in torch.split(orders, size, dim=1):
-                yield Batch((), (pool(positions),))
+                yield Batch((), (records(positions),))
 
 
 def together(cohort: Cohort, shared: Tensor | slice, own: Tensor | slice) -> Batch:
@@ -79,27 +80,21 @@ def together(cohort: Cohort, shared: Tensor | slice, own: Tensor | slice) -> Bat
     return Batch((common,) if len(common[1]) else (), (secret,) if secret[1].shape[1] else ())
 
 
-class Pool(NamedTuple):
-    """All records of m models in one array, the shared ones once, from which per-model batches are gathered."""
+def pool(cohort: Cohort) -> Callable[[Tensor], Part]:
+    """A function of positions (m, b) in each model's training set, shared records first: their records (m, b, ...).
 
-    shared: int
-    secrets: int  # per model
-    inputs: Tensor  # (n - k + m k, ...)
-    y: Tensor
+    All records are copied once into one array, or not at all if none is shared.
+    """
+    common, secrets = cohort.shared, cohort.own
+    sides = ((common.inputs, secrets.inputs.flatten(0, 1)), (common.y, secrets.y.flatten(0, 1)))
+    inputs, y = (torch.cat(side) if len(common) else side[1] for side in sides)  # (n - k + m k, ...)
 
-    @classmethod
-    def of(cls, cohort: Cohort) -> Pool:
-        """Copy the records once, or not at all if none is shared."""
-        common, secrets = cohort.shared, cohort.own
-        sides = ((common.inputs, secrets.inputs.flatten(0, 1)), (common.y, secrets.y.flatten(0, 1)))
-        inputs, y = (torch.cat(side) if len(common) else side[1] for side in sides)
-        return cls(len(common), cohort.secrets, inputs, y)
+    def records(positions: Tensor) -> Part:
+        skipped = cohort.secrets * torch.arange(len(positions), device=positions.device).unsqueeze(1)  # (m, 1)
+        rows = torch.where(positions < len(common), positions, positions + skipped)
+        return inputs[rows], y[rows]
 
-    def __call__(self, positions: Tensor) -> Part:
-        """The records at positions (m, b) of each model's training set, shared records first."""
-        skipped = self.secrets * torch.arange(len(positions), device=positions.device).unsqueeze(1)  # (m, 1)
-        rows = torch.where(positions < self.shared, positions, positions + skipped)
-        return self.inputs[rows], self.y[rows]  # (m, b, ...)
+    return records
 
 
 # How DP-SGD draws its batches, and what follows for a record that may be in them.
@@ -108,7 +103,6 @@ class Pool(NamedTuple):
 # each step is explained with a record than without it (in nats), it says how much better all steps are.
 
 
-@runtime_checkable
 class Law(Protocol):
     """How batches are drawn."""
 
@@ -143,10 +137,7 @@ class DrawsBatches(Protocol):
 
 def total(terms: Iterator[Tensor]) -> Tensor:
     """The sum in float64, one term at a time."""
-    result = next(terms).double()
-    for term in terms:
-        result = result + term
-    return result
+    return functools.reduce(torch.add, terms, next(terms).double())
 
 
 def _words(purpose: str, cohort: Cohort, seed: int, turn: int) -> Tensor:
@@ -163,7 +154,6 @@ def _places(keys: Tensor) -> Tensor:
 
 
 def _check_size(cohort: Cohort, n: int) -> None:
-    """Raise unless training sets have as many records as batches are drawn from."""
     if cohort.records != n:
         raise ValueError(f"DPSGD: expected training sets of {n} records, as batches say, got {cohort.records}.")
 
@@ -187,7 +177,6 @@ class Independent(_Unrevealing):
     steps: int
 
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
-        """As in `Law`."""
         if self.rate == 1:
             yield from repeat(None, self.steps)
             return
@@ -215,7 +204,6 @@ class IndependentUpTo(_Unrevealing):
     steps: int
 
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
-        """As in `Law`."""
         _check_size(cohort, self.n)
         everyone = torch.ones(len(cohort), self.n, dtype=torch.bool, device=cohort.own.inputs.device)
         for step, batch in enumerate(Independent(self.rate, self.steps).draws(cohort, seed=seed)):
@@ -238,11 +226,9 @@ class InBins(_Unrevealing):
 
     @property
     def rate(self) -> float:
-        """One step per epoch."""
         return 1 / self.per_epoch
 
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
-        """As in `Law`."""
         for epoch in range(self.epochs):
             bins = _words("bins", cohort, seed, epoch if self.redrawn else 0) % self.per_epoch
             yield from (bins == step for step in range(self.per_epoch))
@@ -273,11 +259,9 @@ class InTurns(_Unrevealing):
 
     @property
     def rate(self) -> float:
-        """One step per epoch."""
         return 1 / self.per_epoch
 
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
-        """As in `Law`."""
         n = cohort.records
         for epoch in range(self.epochs):
             place = torch.arange(n, device=cohort.own.inputs.device).expand(len(cohort), n)
@@ -312,7 +296,6 @@ class WithoutReplacement(_Unrevealing):
 
     @property
     def rate(self) -> float:
-        """b / n."""
         return self.b / self.n
 
     @property
@@ -321,7 +304,6 @@ class WithoutReplacement(_Unrevealing):
         return self.b < self.n
 
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
-        """As in `Law`."""
         _check_size(cohort, self.n)
         for step in range(self.steps):
             yield _places(_words("fixed size", cohort, seed, step)) < self.b if self.hidden else None

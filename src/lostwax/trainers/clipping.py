@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.games import Loss
-from lostwax.trainers.record_gradients import record_gradients
-from lostwax.trainers.stacked import Architecture, Batch, Params, Part, linear
+from lostwax.trainers.stacked import Architecture, Batch, Params, Part, linear, record_gradients
 
 
 class Sample(NamedTuple):
@@ -27,7 +26,6 @@ class Sample(NamedTuple):
 
     @classmethod
     def whole(cls, batch: Batch, models: int) -> Sample:
-        """All records."""
         inputs = [x for x, _ in (*batch.shared, *batch.own)]
         ones = (x.new_ones(()).expand(models, size) for x, size in zip(inputs, batch.sizes, strict=True))
         return cls(batch, tuple(ones))
@@ -74,55 +72,45 @@ class PerRecord:
     """Clipping by definition, for any net: computes per-record gradients in blocks, to bound memory."""
 
     def total(self, net: Architecture, loss: Loss, params: Params, sample: Sample, clip: float) -> Params:
-        """As in `Clipping`."""
         total = {name: torch.zeros_like(value) for name, value in params.items()}
-        for (part, is_own), included in zip(_parts(sample.batch), sample.included, strict=True):
-            for rows, gradients in _some_at_a_time(net, loss, params, part, is_own):
-                scaled, scale = _scaled(gradients)
-                factor = included[:, rows] * torch.minimum(scale, clip / _norm(scaled))  # (m, rows)
+        for part, included in zip(_parts(net, loss, params, sample.batch), sample.included, strict=True):
+            for rows, scaled, scale, norm in part:
+                factor = included[:, rows] * torch.minimum(scale, clip / norm)  # (m, rows)
                 for name, gradient in scaled.items():
                     total[name] += torch.einsum("mb,mb...->m...", factor, gradient)
         return total
 
     def norms(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> tuple[Tensor, ...]:
-        """As in `Clipping`."""
-        norms = []
-        for part, is_own in _parts(batch):
-            scaled = [_scaled(gradients) for _, gradients in _some_at_a_time(net, loss, params, part, is_own)]
-            lengths = [torch.where(scale > 0, scale * _norm(gradients), torch.inf) for gradients, scale in scaled]
-            norms.append(torch.cat(lengths, 1))
-        return tuple(norms)
+        parts = _parts(net, loss, params, batch)
+        each = ([torch.where(scale > 0, scale * norm, torch.inf) for _, _, scale, norm in part] for part in parts)
+        return tuple(torch.cat(norms, 1) for norms in each)
 
 
-def _some_at_a_time(
-    net: Architecture, loss: Loss, params: Params, part: Part, own: bool
-) -> Iterator[tuple[slice, Params]]:
-    x, y = part
+def _parts(
+    net: Architecture, loss: Loss, params: Params, batch: Batch
+) -> Iterator[Iterator[tuple[slice, Params, Tensor, Tensor]]]:
+    """For each part of the batch, some rows at a time: scaled gradients (m, b, ...), scale and scaled norm (m, b).
+
+    The largest entry of a scaled gradient is in [1, 2). A gradient that is not finite, and its scale, become 0.
+    """
     some = max(NUMBERS_AT_A_TIME // sum(value.numel() for value in params.values()), 1)
-    for start in range(0, x.shape[1 if own else 0], some):
-        rows = slice(start, start + some)
-        records = (x[:, rows], y[:, rows]) if own else (x[rows], y[rows])
-        yield rows, record_gradients(net, loss, params, records, own=own)
 
+    def scaled_gradients(x: Tensor, y: Tensor, own: bool) -> Iterator[tuple[slice, Params, Tensor, Tensor]]:
+        for start in range(0, y.shape[1 if own else 0], some):
+            rows = slice(start, start + some)
+            records = (x[:, rows], y[:, rows]) if own else (x[rows], y[rows])
+            gradients = record_gradients(net, loss, params, records, own=own)
+            largest = torch.stack([part.flatten(2).abs().amax(2) for part in gradients.values()]).amax(0)  # (m, b)
+            finite, scale = largest.isfinite(), binary_scale(largest)
+            scaled = {}
+            for name, gradient in gradients.items():
+                shape = (*scale.shape, *(1,) * (gradient.ndim - 2))
+                scaled[name] = torch.where(finite.view(shape), gradient / scale.view(shape), 0.0)
+            norm = torch.stack([part.flatten(2).square().sum(2) for part in scaled.values()]).sum(0).sqrt()
+            yield rows, scaled, torch.where(finite, scale, 0.0), norm
 
-def _parts(batch: Batch) -> list[tuple[Part, bool]]:
-    return [(part, False) for part in batch.shared] + [(part, True) for part in batch.own]
-
-
-def _scaled(gradients: Params) -> tuple[Params, Tensor]:
-    """Gradients divided by a scale (m, b) so that the largest entry is in [1, 2). Both are 0 if not finite."""
-    largest = torch.stack([gradient.flatten(2).abs().amax(2) for gradient in gradients.values()]).amax(0)  # (m, b)
-    finite, scale = largest.isfinite(), binary_scale(largest)
-    scaled = {}
-    for name, gradient in gradients.items():
-        shape = (*scale.shape, *(1,) * (gradient.ndim - 2))
-        scaled[name] = torch.where(finite.view(shape), gradient / scale.view(shape), 0.0)
-    return scaled, torch.where(finite, scale, 0.0)
-
-
-def _norm(gradients: Params) -> Tensor:
-    """(m, b) over all parameters."""
-    return torch.stack([gradient.flatten(2).square().sum(2) for gradient in gradients.values()]).sum(0).sqrt()
+    yield from (scaled_gradients(x, y, own=False) for x, y in batch.shared)
+    yield from (scaled_gradients(x, y, own=True) for x, y in batch.own)
 
 
 # Ghost clipping, for chains of linear layers: no per-record gradient is ever formed.
@@ -161,7 +149,6 @@ class Scaled(NamedTuple):
         return cls(name, inputs, torch.where(finite_in, 1 / scale_in, 0.0) if bias else None, slope, scale)
 
     def square(self) -> Tensor:
-        """(b,) (|a|^2 + 1) |delta|^2, scaled."""
         inputs = self.inputs.square().sum(-1)
         return (inputs if self.ones is None else inputs + self.ones.square()) * self.slope.square().sum(-1)
 
@@ -186,7 +173,6 @@ class Ghost:
         return cls(net.layers)
 
     def total(self, net: Architecture, loss: Loss, params: Params, sample: Sample, clip: float) -> Params:
-        """As in `Clipping`."""
 
         def of_one_model(
             params: Params, shared: tuple[Part, ...], own: tuple[Part, ...], included: tuple[Tensor, ...]
@@ -209,7 +195,6 @@ class Ghost:
         return stacked(params, sample.batch.shared, sample.batch.own, sample.included)
 
     def norms(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> tuple[Tensor, ...]:
-        """As in `Clipping`."""
 
         def of_one_model(params: Params, shared: tuple[Part, ...], own: tuple[Part, ...]) -> tuple[Tensor, ...]:
             sizes = [(x, _norm_of_layers(self._backward(loss, params, x, y))) for x, y in shared + own]

@@ -19,8 +19,7 @@ from lostwax.games import Cohort, Records, Release, Step, Trainer, TrainerFacts
 from lostwax.schedules import Constant
 from lostwax.trainers import gram
 from lostwax.trainers.batches import Batches
-from lostwax.trainers.fused import fused
-from lostwax.trainers.fused.mlp import MLPTangent
+from lostwax.trainers.fused import MLPTangent, fused
 from lostwax.trainers.gram import Head
 from lostwax.trainers.stacked import Architecture, Batch, Gradient, Masks, Params, drops, flat, gradient
 from lostwax.trainers.stepwise import State, Stepwise, Trajectory, float32_products, gather, last
@@ -144,11 +143,9 @@ class HeavyBall(Descent, ABC):
     momentum: float = 0.0
 
     def buffers(self, params: Params) -> tuple[Params, ...]:
-        """The velocity, with momentum."""
         return velocity(params, self.momentum)
 
     def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
-        """As torch.optim.SGD."""
         return descend(state, gradient, lr, self.momentum, self.weight_decay)
 
 
@@ -163,12 +160,10 @@ class GD(HeavyBall):
         return {"momentum": between(0, 1, "[)"), "steps": at_least(1)}
 
     def first_rounds(self, count: int) -> tuple[Self, int]:
-        """Of `steps`."""
         return replace(self, steps=count, schedule=Constant()), self.steps
 
     @property
     def batches(self) -> Batches:
-        """All records, `steps` times."""
         return Batches(epochs=self.steps)
 
     def _end(self, net: Architecture, cohort: Cohort, seed: int) -> Params:
@@ -201,7 +196,6 @@ class SGD(HeavyBall):
         return {"momentum": between(0, 1, "[)"), "batch_size": at_least(1), "epochs": at_least(1)}
 
     def first_rounds(self, count: int) -> tuple[Self, int]:
-        """Of `epochs`."""
         return replace(self, epochs=count, schedule=Constant()), self.epochs
 
     @property
@@ -225,7 +219,6 @@ class Adaptive(Descent, ABC):
         return {"betas": between(0, 1, "[)"), "eps": above(0), "batch_size": at_least(1), "epochs": at_least(1)}
 
     def first_rounds(self, count: int) -> tuple[Self, int]:
-        """Of `epochs`."""
         return replace(self, epochs=count, schedule=Constant()), self.epochs
 
     @property
@@ -264,7 +257,6 @@ class Adam(Adaptive):
     """Adam; weight decay is added to the gradient."""
 
     def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
-        """As torch.optim.Adam."""
         if self.weight_decay:
             gradient = {name: torch.add(g, state.params[name], alpha=self.weight_decay) for name, g in gradient.items()}
         return self.adapt(state, gradient, lr, number)

@@ -19,7 +19,7 @@ from lostwax.inits import Numbers
 from lostwax.released import LastWeights
 from lostwax.schedules import Constant
 from lostwax.seeds import key
-from lostwax.trainers.batches import DrawsBatches, Independent, Law, Pool, together
+from lostwax.trainers.batches import DrawsBatches, Independent, Law, pool, together
 from lostwax.trainers.clipping import Clipping, Ghost, PerRecord, Sample
 from lostwax.trainers.descent import descend, velocity
 from lostwax.trainers.last_weights import last_weights
@@ -37,7 +37,7 @@ def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
             return Sample.whole(batch, len(cohort))
         counted = torch.split(drawn.to(cohort.own.inputs.dtype), [len(cohort.shared), cohort.secrets], dim=1)
         return Sample(batch, tuple(part for part in counted if part.shape[1]))
-    pool, (slab, _) = Pool.of(cohort), computed(cohort, rate)
+    slab, _ = computed(cohort, rate)
     model, record = drawn.nonzero(as_tuple=True)
     place = drawn.cumsum(1)[model, record] - 1
     slabs = 1 + int(place.max()) // slab if len(place) else 1
@@ -45,7 +45,7 @@ def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
     positions[model, place] = record
     included = cohort.own.inputs.new_zeros(len(drawn), slabs * slab)
     included[model, place] = 1
-    parts = tuple(pool(columns) for columns in torch.split(positions, slab, dim=1))
+    parts = tuple(map(pool(cohort), torch.split(positions, slab, dim=1)))
     return Sample(Batch((), parts), torch.split(included, slab, dim=1))
 
 
@@ -195,7 +195,6 @@ class DPSGD(Stepwise):
         )
 
     def law(self) -> Law:
-        """How batches are drawn."""
         if self.batches is None:
             return Independent(self.sample_rate, self.steps)
         return self.batches.law(self.steps)
@@ -217,12 +216,10 @@ class DPSGD(Stepwise):
         return stated._replace(loss=self.loss, first_rounds=self.first_rounds, with_tile=self.with_tile)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
-        """Train one model per training set of the cohort."""
         params = super().__call__(net, cohort, seed=seed).params
         return Release(params, (lambda: self.transcript(net, cohort, seed=seed)) if self.publish_steps else None)
 
     def buffers(self, params: Params) -> tuple[Params, ...]:
-        """The velocity, with momentum."""
         return velocity(params, self.momentum)
 
     def clipping(self, net: Architecture, record: Tensor) -> Clipping:

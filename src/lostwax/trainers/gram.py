@@ -89,7 +89,6 @@ class Dual(NamedTuple):
         return {SCALE: torch.zeros((), dtype=torch.float64), ROWS: to_out, **behind}
 
     def params(self, at: Params) -> Params:
-        """The parameters of the heads."""
         weight, bias = self.head.weight, self.head.bias
         trained = {**self.start, **_behind(at)}
         trained[weight] = self._combined(at, self.start[weight], self.x)  # (m, h, d)
@@ -99,7 +98,6 @@ class Dual(NamedTuple):
 
     @property
     def records(self) -> int:
-        """n."""
         return int(self.gram.shape[-1])
 
     def _combined(self, at: Params, start: Tensor, records: Tensor) -> Tensor:

@@ -35,7 +35,6 @@ from lostwax.games.facts import trainer_facts
 from lostwax.seeds import generator
 from lostwax.trainers.descent import Descent, as_descent, quiet, stepped
 from lostwax.trainers.fused import fused
-from lostwax.trainers.record_gradients import layered_gradients, record_gradient
 from lostwax.trainers.stacked import (
     Architecture,
     Batch,
@@ -44,6 +43,8 @@ from lostwax.trainers.stacked import (
     device_kind,
     flat,
     gradient,
+    layered_gradients,
+    record_gradient,
     shaped,
     shapes_of,
 )
@@ -237,7 +238,6 @@ class BaseTrajectory:
             return stepped(self.trainer, at, (moved, push), rate, step.number)[1]
 
     def shaped(self, directions: Tensor) -> Params:
-        """(m, p) -> (m, ...)."""
         return shaped(directions, shapes_of(self.end))
 
     def inputs(self, records: Records) -> Records:
@@ -257,7 +257,14 @@ class BaseTrajectory:
         rows, secret = self.schedule[number]
         x, y = self.known.inputs[rows], self.known.y[rows]  # (b, ...)
         known, size = Batch(((x, y),) if len(y) else (), ()), len(y) + secret
-        slope = self.known_slopes[number] if self.known_slopes else self._slope(state.params, known, size)
+        if self.known_slopes:
+            slope = self.known_slopes[number]
+        elif not known.shared:
+            slope = {name: torch.zeros_like(value) for name, value in state.params.items()}
+        else:
+            with float32_products(self.trainer.tf32):
+                mean = gradient(self.net, self.trainer.loss, state.params, known)
+            slope = {name: known.size / size * value for name, value in mean.items()}
         return BaseStep(number, state, slope, known, size, secret)
 
     @property
@@ -280,13 +287,6 @@ class BaseTrajectory:
 
     def _after(self, step: BaseStep) -> State:
         return self.trainer.update(step.state, step.slope, self._rate(step.number), step.number)
-
-    def _slope(self, params: Params, known: Batch, size: int) -> Params:
-        if not known.shared:
-            return {name: torch.zeros_like(value) for name, value in params.items()}
-        with float32_products(self.trainer.tf32):
-            mean = gradient(self.net, self.trainer.loss, params, known)
-        return {name: known.size / size * value for name, value in mean.items()}
 
     def _rate(self, number: int) -> float:
         return self.trainer.lr * self.trainer.schedule(number, len(self.schedule))

@@ -10,7 +10,7 @@ method of Lee et al. 2006, "Efficient sparse coding algorithms").
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import NamedTuple, Protocol
 
@@ -44,22 +44,14 @@ class NewtonProblem(Protocol):
         """theta after a share of the step, and the change of the value to first order."""
 
 
-class Minimum(NamedTuple):
-    """Where a search ended; `converged` is False if there is no optimum."""
-
-    theta: Tensor
-    converged: bool
-    iterations: int
-
-
-def minimum(problem: NewtonProblem, theta: Tensor) -> Minimum:
-    """Newton's method with a line search."""
+def minimum(problem: NewtonProblem, theta: Tensor) -> tuple[Tensor, bool]:
+    """Where Newton's method with a line search ends, and whether that is an optimum."""
     value, gradient = problem.slope(theta)
-    for iteration in range(ITERATIONS):
+    for _ in range(ITERATIONS):
         noise = problem.rounding(theta)
         above = excess(gradient, noise)
         if above <= 1:
-            return Minimum(theta, True, iteration)
+            return theta, True
         step = problem.newton_step(theta, gradient, noise)
         visible = VISIBLE_DECREASE * torch.finfo(value.dtype).eps * value.abs()
         seen, size = -(gradient * step).sum() > visible, 1.0  # else compare gradients, not values
@@ -71,9 +63,9 @@ def minimum(problem: NewtonProblem, theta: Tensor) -> Minimum:
                 break
             size /= 2
         else:  # no step helps: at the optimum up to rounding, or stuck in a flat direction
-            return Minimum(theta, above <= NEARLY_ZERO, iteration)
+            return theta, above <= NEARLY_ZERO
         theta, value, gradient = candidate, candidate_value, candidate_gradient
-    return Minimum(theta, excess(gradient, problem.rounding(theta)) <= NEARLY_ZERO, ITERATIONS)
+    return theta, excess(gradient, problem.rounding(theta)) <= NEARLY_ZERO
 
 
 def excess(slope: Tensor, rounding: Tensor) -> float:
@@ -107,19 +99,17 @@ class Polished(NamedTuple):
 
     model: Stationary
     converged: bool
-    iterations: int
 
 
 def sparse_optimum(model: Stationary, table: Records, weight: Tensor) -> Polished:
     """Minimise from the model's own weights; the result keeps only the weights that the optimum needs."""
     problem = _Orthant.of(model, table, weight)
-    theta, iterations = problem.start, 0
+    theta = problem.start
     for _ in range(FREEING_ROUNDS):
-        theta, converged, steps = minimum(problem, theta)
-        iterations += steps
+        theta, converged = minimum(problem, theta)
         if not converged or not problem.freed_more(theta):
-            return Polished(problem.model(theta), converged, iterations)
-    return Polished(problem.model(theta), False, iterations)
+            return Polished(problem.model(theta), converged)
+    return Polished(problem.model(theta), False)
 
 
 @dataclass
@@ -145,7 +135,6 @@ class _Orthant:
 
     @classmethod
     def of(cls, template: Stationary, table: Records, weight: Tensor) -> _Orthant:
-        """The problem with features centred at their weighted mean."""
         _, f = template.factors(table, weight)  # (n, D)
         centre, strengths, slack = torch.zeros_like(f[0]), template.strengths(), template.slack()
         if template.bias is not None and template.bias_l1 is None and not template.bias_ridge.any():
@@ -160,11 +149,10 @@ class _Orthant:
         return cls(template, table.y, weight, f - centre, f.abs(), centre, template.ridges(), *orthant)
 
     def model(self, theta: Tensor) -> Stationary:
-        """The model with these weights."""
-        if self.template.bias is None:
-            return replace(self.template, weight=theta, stopped_early=False)
-        weight = theta[:, :-1]
-        return replace(self.template, weight=weight, bias=theta[:, -1] - weight @ self.centre[:-1], stopped_early=False)
+        if self.template.bias is not None:
+            bias = theta[:, -1] - theta[:, :-1] @ self.centre[:-1]
+            theta = torch.cat([theta[:, :-1], bias[:, None]], 1)
+        return self.template.at(theta)
 
     def moves(self, theta: Tensor) -> Tensor:
         """(c, D) the weights that are free: one that reached zero stays there."""

@@ -45,8 +45,8 @@ def polish_sparse(model: Stationary, table: SparseRecords, weight: Tensor) -> Po
 
 
 def _polished(problem: _Problem | SparseProblem) -> Polished:
-    theta, converged, iterations = minimum(problem, problem.start)
-    return Polished(problem.model(theta), converged, iterations)
+    theta, converged = minimum(problem, problem.start)
+    return Polished(problem.template.at(theta), converged)
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,9 @@ class _Problem:
 
     @property
     def start(self) -> Tensor:
-        """The model's weights."""
         return self.template.parameters().clone()
 
     def model(self, theta: Tensor) -> Stationary:
-        """The model with these weights."""
         return self.template.at(theta)
 
     def uncentred(self, step: Tensor) -> Tensor:
@@ -87,7 +85,6 @@ class _Problem:
         return torch.cat([step[:, :-1], step[:, -1:] - step @ self.centre[:, None]], 1)
 
     def moved(self, theta: Tensor, step: Tensor, size: float, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Along the step."""
         return theta + size * self.uncentred(step), size * (gradient * step).sum()
 
     def slope(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,14 +99,14 @@ class _Problem:
             gradient = gradient + (weight[:, None] * model.loss.residual(outputs, y)).mT @ f
         return torch.nan_to_num(value, nan=torch.inf), gradient
 
-    def _parts(self, model: Stationary) -> Iterator[_Part]:
-        """Some rows at a time."""
+    def _parts(self, model: Stationary) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Some rows at a time: outputs (b, c), centred features (b, D), labels and weights (b,)."""
         for rows in blocks(self.table):
             f = model.features(self.table.x[rows])
             outputs = f @ model.weight.mT
             if model.bias is not None:
                 outputs, f = outputs + model.bias, torch.cat([f, f.new_ones(len(f), 1)], 1)
-            yield _Part(outputs, f - self.centre, self.table.y[rows], self.weight[rows])
+            yield outputs, f - self.centre, self.table.y[rows], self.weight[rows]
 
     def rounding(self, theta: Tensor) -> Tensor:
         """The rounding error of each coordinate of the gradient, (c, D).
@@ -124,10 +121,9 @@ class _Problem:
         """-H^-1 g, in centred coordinates."""
         if theta.numel() <= DENSE_LIMIT:
             return self._dense_step(theta, gradient)
-        parts = list(self._parts(self.model(theta)))
-        curvature = torch.cat([part.curvature(self.template.loss) for part in parts])  # (n, c, c)
-        f = torch.cat([part.f for part in parts])  # (n, D)
-        del parts
+        parts = zip(*self._parts(self.model(theta)), strict=True)
+        outputs, f, y, weight = (torch.cat(part) for part in parts)  # (n, c), (n, D), (n, ...), (n,)
+        curvature = curvatures(self.template.loss, outputs, y, weight)  # (n, c, c)
         diagonal = curvature.diagonal(dim1=1, dim2=2)  # (n, c)
         start = torch.zeros_like(gradient)
         separate = bool((curvature == diagonal.diag_embed()).all())  # no record's loss couples two outputs
@@ -139,11 +135,11 @@ class _Problem:
         """With the Hessian: a (D, D) block for each output and each pair of outputs that meet in a record's loss."""
         c, width = gradient.shape
         pairs = {(i, i): penalty for i, penalty in enumerate(self._penalty_hessians())}
-        for part in self._parts(self.model(theta)):
-            curvature = part.curvature(self.template.loss)  # (b, c, c)
+        for outputs, f, y, weight in self._parts(self.model(theta)):
+            curvature = curvatures(self.template.loss, outputs, y, weight)  # (b, c, c)
             for i, j in itertools.combinations_with_replacement(range(c), 2):
                 if (curved := curvature[:, i, j, None]).any():
-                    pairs[i, j] = pairs.get((i, j), 0) + part.f.mT @ (curved * part.f)
+                    pairs[i, j] = pairs.get((i, j), 0) + f.mT @ (curved * f)
         if len(pairs) == c:  # separate outputs
             return damped_solve(torch.stack([pairs[i, i] for i in range(c)]), gradient)
         hessian = gradient.new_zeros(c, width, c, width)
@@ -218,18 +214,6 @@ class _Problem:
         return conjugate_gradients(multiply, diagonal, gradient, noise, start)
 
 
-class _Part(NamedTuple):
-    """Some rows of the table, at some weights."""
-
-    outputs: Tensor  # (b, c)
-    f: Tensor  # (b, D) centred
-    y: Tensor
-    weight: Tensor  # (b,)
-
-    def curvature(self, loss: Loss) -> Tensor:
-        return curvatures(loss, self.outputs, self.y, self.weight)
-
-
 def _tiny(like: Tensor) -> float:
     """The smallest positive curvature; parameters with less do not move."""
     return float(torch.finfo(like.dtype).tiny)
@@ -267,7 +251,6 @@ class Optimum:
         yield Step(0, release.params, {name: torch.zeros_like(value) for name, value in release.params.items()})
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
-        """One: each model is a separate problem."""
         self._layer(net, cohort)
         return 1
 
@@ -351,40 +334,30 @@ class SparseProblem(NamedTuple):
 
     @property
     def start(self) -> Tensor:
-        """The model's weights."""
         return self.template.parameters().clone()
 
-    def model(self, theta: Tensor) -> Stationary:
-        """The model with these weights."""
-        return self.template.at(theta)
-
     def moved(self, theta: Tensor, step: Tensor, size: float, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Along the step."""
         return theta + size * step, size * (gradient * step).sum()
 
     def slope(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """The objective, and its gradient (c, D)."""
-        model = self.model(theta)
+        model = self.template.at(theta)
         outputs, r = sparse_factors(model, self.table, self.weight)
         value = self.weight @ model.loss(outputs, self.table.y) + model.penalty()
         return torch.nan_to_num(value, nan=torch.inf), self._summed(r) - model.total()
 
     def rounding(self, theta: Tensor) -> Tensor:
-        """The rounding error of each coordinate of the gradient, (c, D)."""
         finfo = torch.finfo(theta.dtype)
-        data_rounding = sparse_rounding(self.model(theta), self.table, self.weight)[0]
+        data_rounding = sparse_rounding(self.template.at(theta), self.table, self.weight)[0]
         return data_rounding + finfo.eps * self.template.ridges() * self.start.abs() + finfo.tiny
 
     def newton_step(self, theta: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
         """-H^-1 g by conjugate gradients."""
-        model = self.model(theta)
+        model = self.template.at(theta)
         outputs, _ = sparse_factors(model, self.table, self.weight)
-        curvature = curvatures(model.loss, outputs, self.table.y, self.weight)  # (n, c, c)
-        ridges = model.ridges()
-        squares = sparse_sum(
-            self.table.each(np.square), curvature.diagonal(dim1=1, dim2=2), bias=model.bias is not None
-        )
-        diagonal = (squares + ridges).clamp_min(torch.finfo(theta.dtype).tiny)
+        curvature, ridges = curvatures(model.loss, outputs, self.table.y, self.weight), model.ridges()  # (n, c, c)
+        by_output, squared = curvature.diagonal(dim1=1, dim2=2), self.table.each(np.square)
+        squares = sparse_sum(squared, by_output, bias=model.bias is not None)
+        diagonal = (squares + ridges).clamp_min(_tiny(theta))
 
         def multiply(v: Tensor) -> Tensor:
             moved = self.table.times(v if model.bias is None else v[:, :-1].contiguous())

@@ -42,7 +42,7 @@ ROUNDING = 1e-13  # of inner products, relative to the largest
 SAMPLED_STEPS = 4  # whose Hessians choose the basis
 POWER_ROUNDS = 2  # of the power iteration
 
-Gram = NDArray[np.float64]  # (t, t) inner products of gradients at any two steps, summed over records
+Gram = NDArray[np.float64]  # (t, t) <grad l(theta_s, z), grad l(theta_t, z)> at any two steps, summed over records
 
 
 def rows_of(numbers: Mapping[str, int], like: Tensor, each: int) -> int:
@@ -151,11 +151,6 @@ class Adjoints(NamedTuple):
                 steps[t] = step
         return cls(base, tuple((steps[t], total) for t, total in zip(picked, totals, strict=True)))
 
-    @property
-    def form(self) -> str:
-        """In words."""
-        return "Linear response"
-
     def __call__(self, records: Records) -> Tensor:
         """(m, r) <u, delta theta_T(z)> of m records z."""
         records, like, tf32 = self.base.inputs(records), self.swept[0][1], self.base.trainer.tf32
@@ -176,7 +171,7 @@ class Adjoints(NamedTuple):
         Those of labels are used if labels are numbers.
         """
         records, directions = map(self.base.inputs, (records, directions))
-        numbers, k, like = records.y.is_floating_point(), len(directions), self.swept[0][1]
+        k, like = len(directions), self.swept[0][1]
         total = like.new_zeros(len(records), k, len(like))
         some = max(1, rows_of(GRADIENT_NUMBERS, like, like.shape[1]) // k)  # records at a time
         for step, push in self.swept:
@@ -184,14 +179,7 @@ class Adjoints(NamedTuple):
             def slope(x: Tensor, y: Tensor, step: BaseStep = step) -> Tensor:
                 return torch.cat([value.flatten() for value in self.base.slope(step, x, y).values()])  # (p,)
 
-            def moved(
-                x: Tensor, y: Tensor, dx: Tensor, dy: Tensor, slope: Callable[[Tensor, Tensor], Tensor] = slope
-            ) -> Tensor:
-                at, by = ((x, y), (dx, dy)) if numbers else ((x,), (dx,))
-                tangent: Tensor = torch.func.jvp(slope if numbers else lambda x: slope(x, y), at, by)[1]
-                return tangent
-
-            along = torch.func.vmap(torch.func.vmap(moved, (None, None, 0, 0)), (0, 0, None, None))
+            along = torch.func.vmap(_along(slope), (0, 0, None, None))
             with quiet(), float32_products(self.base.trainer.tf32):
                 for first in range(0, len(records), some):
                     part = records[first : first + some]
@@ -224,10 +212,7 @@ class Adjoints(NamedTuple):
         return FewSteps.of(self._gram(sample[:middle]), error, tolerance)
 
     def _gram(self, records: Records) -> Gram:
-        """(t, t) <grad l(theta_s, z), grad l(theta_t, z)>, summed over records, at the steps of the secret.
-
-        Over all weights, or random ones where memory is short.
-        """
+        """At the steps of the secret, over all weights, or random ones where memory is short."""
         steps, end = len(self.base.secret_steps), flat(self.base.end)
         p, weights = end.shape[1], torch.arange(end.shape[1])
         if (most := max(1, STORED_NUMBERS // (len(records) * steps))) < p:
@@ -278,13 +263,7 @@ class SemiLinear(NamedTuple):
     adjoints: Adjoints
     hessians: LeadingHessians
 
-    @property
-    def form(self) -> str:
-        """In words."""
-        return "Semi-linear response"
-
     def __call__(self, records: Records) -> Tensor:
-        """(m, r) <u, delta theta_T(z)> of m records z."""
         base, swept = self.adjoints.base, self.adjoints.swept
         pushes, like, totals = {step.number: push for step, push in swept}, swept[0][1], []
         for part in _parts(base.inputs(records), self.hessians.basis):
@@ -296,11 +275,10 @@ class SemiLinear(NamedTuple):
         return torch.cat(totals)
 
     def tangents(self, records: Records, directions: Records) -> Tensor:
-        """(m, k, r) as the adjoints', with a record's gradient along the base trajectory."""
+        """As the adjoints', with a record's gradient along the base trajectory."""
         return self.adjoints.tangents(records, directions)
 
     def along(self, directions: Tensor) -> SemiLinear:
-        """Some of the directions."""
         return self._replace(adjoints=self.adjoints.along(directions))
 
 
@@ -317,38 +295,25 @@ class EveryWeight(NamedTuple):
         every = torch.eye(directions.shape[1]).to(directions)
         return cls(base, torch.stack([_answer(base, step, every) for step in base.steps()]), directions)
 
-    @property
-    def form(self) -> str:
-        """In words."""
-        return "Semi-linear response"
-
     def __call__(self, records: Records) -> Tensor:
-        """(m, r) <u, delta theta_T(z)> of m records z."""
         parts = _parts(self.base.inputs(records), self.directions)
         return torch.cat([self._end(part) @ self.directions.mT for part in parts])
 
     def tangents(self, records: Records, directions: Records) -> Tensor:
-        """(m, k, r) the derivatives of <u, delta theta_T(z)> at m records z, along k directions of z."""
         records, directions = map(self.base.inputs, (records, directions))
-        numbers = records.y.is_floating_point()
 
-        def along(x: Tensor, y: Tensor, dx: Tensor, dy: Tensor) -> Tensor:
-            def delta(x: Tensor, y: Tensor = y) -> Tensor:
-                return self._end(Records(x.unsqueeze(0), y.unsqueeze(0)))[0]
-
-            at, by = ((x, y), (dx, dy)) if numbers else ((x,), (dx,))
-            tangent: Tensor = torch.func.jvp(delta, at, by)[1]
-            return tangent
+        def delta(x: Tensor, y: Tensor) -> Tensor:
+            return self._end(Records(x.unsqueeze(0), y.unsqueeze(0)))[0]
 
         some = rows_of(GRADIENT_NUMBERS, self.directions, self.directions.shape[1])
-        each_way = torch.func.vmap(along, (None, None, 0, 0), chunk_size=some)
-        each_record = torch.func.vmap(each_way, (0, 0, None, None), chunk_size=max(1, some // len(directions)))
+        each_record = torch.func.vmap(
+            _along(delta, some), (0, 0, None, None), chunk_size=max(1, some // len(directions))
+        )
         with quiet():
             tangents: Tensor = each_record(records.inputs, records.y, directions.inputs, directions.y)
         return tangents @ self.directions.mT
 
     def along(self, directions: Tensor) -> EveryWeight:
-        """Some of the directions."""
         return self._replace(directions=self.directions[directions])
 
     def _end(self, records: Records) -> Tensor:
@@ -361,6 +326,23 @@ class EveryWeight(NamedTuple):
         for *_, state in _followed(self.base, answer, records):
             moved = state
         return flat(moved.params)
+
+
+def _along(function: Callable[[Tensor, Tensor], Tensor], some: int | None = None) -> Callable[..., Tensor]:
+    """The derivatives of a function of a record (x, y) along k directions (dx, dy), `some` of them at a time.
+
+    Where labels are classes, along dx alone.
+    """
+
+    def derivative(x: Tensor, y: Tensor, dx: Tensor, dy: Tensor) -> Tensor:
+        if y.is_floating_point():
+            tangent: Tensor = torch.func.jvp(function, (x, y), (dx, dy))[1]
+        else:
+            tangent = torch.func.jvp(lambda x: function(x, y), (x,), (dx,))[1]
+        return tangent
+
+    each_way: Callable[..., Tensor] = torch.func.vmap(derivative, (None, None, 0, 0), chunk_size=some)
+    return each_way
 
 
 def _parts(records: Records, like: Tensor) -> Iterator[Records]:

@@ -1,4 +1,4 @@
-"""Gradients of m stacked models, on shared records and on each model's own.
+"""Gradients of m stacked models, on shared records and on each model's own; and gradients of single records.
 
 Models are an axis of the parameters, over which `torch.func.vmap` maps one model's code; chains of linear layers and
 activations go without it, layer by layer. Shared records are never copied: a linear layer on them is one matrix product
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -134,7 +134,6 @@ class Architecture:
         return outputs
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
-        """One model's outputs, (n, c)."""
         answer: Any = torch.func.functional_call(self.net, {**self.constants, **params}, (x,))
         outputs: Tensor = getattr(answer, "logits", answer)  # of transformers: a ModelOutput
         return outputs
@@ -227,7 +226,7 @@ class _Activation(NamedTuple):
     """An activation and its derivative, as torch computes them."""
 
     apply: Callable[[Tensor], Tensor]
-    pull: Callable[[Tensor, Tensor, Tensor], Tensor]  # of d loss / d output, by the input and the output
+    pull: Callable[[Tensor, Tensor, Tensor], Tensor]  # of d loss / d output, input and output
 
 
 _aten: Any = torch.ops.aten
@@ -292,6 +291,91 @@ class _Chain(NamedTuple):
         return {name: slopes[name] for name in params}
 
 
+# Gradients of single records.
+#
+# By definition one backward pass per record, which `torch.func.vmap` batches for any net. For layers in a row, one
+# backward pass serves all records: with a_i a layer's input and d_i = d loss_i / d output, the gradient of record i is
+#
+#     d_i a_i^T                 of a linear layer's weights,
+#     sum_s d_is w_is^T         of a convolution's, w_is the window of a_i at position s,
+#
+# and d_i, summed over positions, of its bias. vmap computes the second as a grouped convolution, a group per record,
+# which is slow. The windows are a view with repeated strides, so that one copy and one batched product serve all
+# records (`torch.nn.functional.unfold` copies record by record on a GPU).
+
+WINDOW_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 27}  # at a time: about a cache, and 1 GiB in double precision
+POOLING = (nn.MaxPool2d, nn.AvgPool2d)
+DIMENSIONS: dict[type[nn.Module], int] = {nn.Linear: 2, nn.Conv2d: 4}  # of the inputs of layers with parameters
+
+
+def record_gradient(net: Architecture, loss: Loss, params: Params, x: Tensor, y: Tensor) -> Params:
+    """(...) of one model and one record, for any net."""
+    outputs, pull, *_ = torch.func.vjp(lambda params: net(params, x.unsqueeze(0)), params)
+    (gradient,) = pull(loss.residual(outputs, y.unsqueeze(0)))
+    return dict(gradient)
+
+
+def record_gradients(net: Architecture, loss: Loss, params: Params, records: Part, *, own: bool = True) -> Params:
+    """(m, b, ...) of m stacked models, for any net; `own` records are (m, b, ...), shared ones (b, ...)."""
+
+    def of_one_record(params: Params, x: Tensor, y: Tensor) -> Params:
+        return record_gradient(net, loss, params, x, y)
+
+    of_one_model = torch.func.vmap(of_one_record, in_dims=(None, 0, 0))
+    side = 0 if own else None
+    gradients: Params = torch.func.vmap(of_one_model, in_dims=(0, side, side))(params, *records)
+    return gradients
+
+
+def layered_gradients(net: Architecture, loss: Loss, params: Params, records: Part) -> Params | None:
+    """(b, ...) of one model, its params (1, ...), on records (b, ...); None unless it is layers in a row."""
+    layers, (x, y) = net.layers, records
+    if type(net.net) is not nn.Sequential or not (layers and params and all(_is_supported(part) for _, part in layers)):
+        return None
+    values = {**net.constants, **{name: value[0] for name, value in params.items()}}
+    passed: list[tuple[str, nn.Module, Tensor, Callable[[Tensor], tuple[Tensor]]]] = []  # with inputs and transposes
+    for prefix, layer in layers:
+        if x.ndim != DIMENSIONS.get(type(layer), x.ndim):
+            return None
+        inside = {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+        before = x
+        x, pull, *_ = torch.func.vjp(partial(torch.func.functional_call, layer, inside), before)
+        passed.append((prefix, layer, before, pull))
+    slope, gradients = loss.residual(x, y), Params()  # d loss / d outputs of the last layer, and then of those below
+    for prefix, layer, before, pull in reversed(passed):
+        if type(layer) is nn.Conv2d:
+            by_position = slope.flatten(2)  # (b, outputs, positions)
+            gradients[f"{prefix}weight"] = _window_sums(layer, before, by_position)
+            gradients[f"{prefix}bias"] = by_position.sum(2)
+        elif type(layer) is nn.Linear:
+            gradients[f"{prefix}weight"] = slope.unsqueeze(2) * before.unsqueeze(1)
+            gradients[f"{prefix}bias"] = slope
+        if params.keys() <= gradients.keys():
+            return {name: gradients[name] for name in params}
+        (slope,) = pull(slope)
+    return None
+
+
+def _is_supported(layer: nn.Module) -> bool:
+    """Whether it maps records one by one and has a known gradient."""
+    known = code(layer) is not None or flattens(layer) or type(layer) in (nn.Linear, *POOLING)
+    return known or is_plain_convolution(layer)
+
+
+def _window_sums(module: nn.Conv2d, before: Tensor, slope: Tensor) -> Tensor:
+    """(b, outputs, channels, rows, columns) sum over positions of slope (b, outputs, positions) times window."""
+    down, across = (int(pad) for pad in module.padding)
+    windows = nn.functional.pad(before, (across, across, down, down))
+    for axis, size, dilation, stride in zip((2, 3), module.kernel_size, module.dilation, module.stride, strict=True):
+        windows = windows.unfold(axis, dilation * (size - 1) + 1, stride)[..., ::dilation]
+    windows = windows.permute(0, 1, 4, 5, 2, 3)  # (b, channels, rows, columns, positions down, across), a view
+    taps, numbers = module.weight[0].numel(), WINDOW_NUMBERS[device_kind(before)]
+    some = max(1, numbers // (taps * slope.shape[2]))  # records at a time, whose windows are copied
+    parts = zip(torch.split(windows, some), torch.split(slope, some), strict=True)
+    sums = [push @ seen.reshape(len(seen), taps, -1).mT for seen, push in parts]
+    return torch.cat(sums).view(len(slope), *module.weight.shape)
+
+
 # Dropout: draws that are an input, private to each model.
 #
 # torch's generator would give a model other draws in another tile. Here every draw depends on the seed, the step, the
@@ -314,7 +398,6 @@ class Thinning(nn.Module):
         self.register_buffer("mask", torch.ones(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, ...), the same."""
         return x * self.mask
 
 

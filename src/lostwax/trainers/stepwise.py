@@ -98,13 +98,11 @@ class State(NamedTuple):
     buffers: tuple[Params, ...]  # the optimiser's state: a velocity, moments
 
     def map(self, change: Callable[[Tensor], Tensor]) -> State:
-        """The same change of every tensor."""
         parts = (self.params, *self.buffers)
         params, *buffers = ({name: change(value) for name, value in part.items()} for part in parts)
         return State(params, tuple(buffers))
 
     def zeros(self, models: int) -> State:
-        """Of this many models."""
         return self.map(lambda value: value.new_zeros(models, *value.shape[1:]))
 
 
@@ -160,11 +158,9 @@ class Stepwise(ABC):
 
     @final
     def with_tile(self, tile: int) -> Self:
-        """The same trainer, which computes this many models at a time."""
         return replace(self, tile=tile)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
-        """Train one model per training set of the cohort."""
         ours, cohort = self._prepare(net, cohort)
         tiles = list(self._tiles(ours, cohort))
         every = counted(tiles, "training: tiles of models", len(tiles))
@@ -172,7 +168,6 @@ class Stepwise(ABC):
 
     @final
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """Every step of that training: the parameters before it, and its gradient."""
         ours, cohort = self._prepare(net, cohort)
         tiles = list(self._tiles(ours, cohort))
         histories = [self._trajectory(ours, cohort[rows], seed) for _, rows in tiles]
@@ -185,7 +180,6 @@ class Stepwise(ABC):
 
     @final
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
-        """How many models are computed at a time."""
         return self._tile_size(*self._prepare(net, cohort))
 
     @final

@@ -25,7 +25,7 @@ from lostwax.adapters.sklearn.pipelines import PipelineReader, as_numbers
 from lostwax.adapters.sklearn.reading import used_columns
 from lostwax.games import Fitted, Kept, Records
 from lostwax.games.trees import Bounds, Forest
-from lostwax.records.frames import coded
+from lostwax.records.tables import coded
 
 rng = np.random.default_rng(0)
 n = 80

@@ -33,7 +33,7 @@ from lostwax.adapters.sklearn.training_rows import TrainingRows, hidden_rows
 from lostwax.games import Columns, Kept
 from lostwax.grades import Grade
 from lostwax.policies import Policy
-from lostwax.records.frames import coded
+from lostwax.records.tables import coded
 
 rng = np.random.default_rng(0)
 N = 120

@@ -12,8 +12,7 @@ from lostwax.bounds import best_success
 from lostwax.games import Hints, Knowledge, Records
 from lostwax.games.protocols import refusal
 from lostwax.nets import mlp
-from lostwax.trainers.record_gradients import record_gradients
-from lostwax.trainers.stacked import Architecture
+from lostwax.trainers.stacked import Architecture, record_gradients
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 5, 400, seed=0)
 NET = mlp(64, 5, 10)

@@ -6,7 +6,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.losses import CrossEntropy, SquaredError
-from lostwax.trainers.fused.cnn import ConvShape, FusedCNN
+from lostwax.trainers.fused import ConvShape, FusedCNN
 from lostwax.trainers.stacked import Architecture, Batch, gradient
 
 pytest.importorskip("triton")

@@ -7,8 +7,7 @@ from torch import nn
 from lostwax.losses import CrossEntropy, SquaredError
 from lostwax.nets import mlp
 from lostwax.trainers import GD
-from lostwax.trainers.fused import fused
-from lostwax.trainers.fused.mlp import FusedMLP
+from lostwax.trainers.fused import FusedMLP, fused
 from lostwax.trainers.stacked import Architecture, Batch, gradient
 from lostwax.trainers.stepwise import State
 

@@ -8,8 +8,7 @@ from torch import nn
 
 from lostwax.losses import CrossEntropy
 from lostwax.nets import cnn, mlp
-from lostwax.trainers.fused import _proven, fused
-from lostwax.trainers.fused.cnn import FusedCNN
+from lostwax.trainers.fused import FusedCNN, _proven, fused
 from lostwax.trainers.stacked import Architecture, Batch, gradient
 
 NETS = {

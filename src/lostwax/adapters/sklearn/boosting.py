@@ -15,7 +15,7 @@ from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
 from lostwax.adapters.trees import BoostedModel, is_read
 from lostwax.games import Cells, Columns, Fitted, Records, ReleasedTable
-from lostwax.records.frames import coded
+from lostwax.records.tables import coded
 
 LIBRARIES = {  # by package, what fitted models of it have
     "xgboost": ("get_booster", "save_raw"),

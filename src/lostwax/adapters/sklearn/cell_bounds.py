@@ -22,7 +22,7 @@ from lostwax.attacks.trees.cuts import at_rank, middle_rank, rank
 from lostwax.games import Cells, Columns, Kept
 from lostwax.games.cells import Bools, Bounds, Floats
 from lostwax.games.trees import Forest, Ints
-from lostwax.records.frames import coded
+from lostwax.records.tables import coded
 
 CHANGED_ROWS = 64  # in which each cell is changed, to see which inputs depend on it
 MAX_CHANGED_CELLS = 5_000_000  # of these rows

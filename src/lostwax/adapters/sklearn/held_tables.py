@@ -34,7 +34,7 @@ from lostwax.adapters.objects import (
 from lostwax.adapters.sklearn.training_rows import SURE, TrainingRows, on_other_scales
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.games import Cells, Columns, Fitted, Kept, Part, Records, Stored
-from lostwax.records.frames import coded, codes_of
+from lostwax.records.tables import coded, codes_of
 
 SURE_BY_NAME = 10.0  # bits, for counts of categories whose names agree too
 SCANNED = ("sklearn", "xgboost", "lightgbm", "catboost", "imblearn")  # libraries whose attributes are read elsewhere

@@ -296,6 +296,12 @@ def class_numbers(y: NDArray[Any], classes: NDArray[Any]) -> Tensor:
         raise ValueError(f"audit: expected y with one class label per record, got shape {y.shape}.")
     if len(classes) < 2:
         raise ValueError("audit: the model has one class; expected two or more.")
+    check_labels(y, classes)
+    return torch.from_numpy(np.searchsorted(classes, y)).long()
+
+
+def check_labels(y: np.ndarray[Any, np.dtype[Any]], classes: np.ndarray[Any, np.dtype[Any]]) -> None:
+    """Raise for labels that are none of the model's `classes_`."""
     known = set(classes.tolist())
     unknown = [row for row, label in enumerate(y.tolist()) if label not in known]
     if unknown:
@@ -306,7 +312,6 @@ def class_numbers(y: NDArray[Any], classes: NDArray[Any]) -> Tensor:
             f"audit: y has labels that the model was not fitted on in {len(unknown)} of {len(y)} rows, the first in "
             f"row {unknown[0]}: not one of its {len(classes)} classes{other}. Pass the data the model was fitted on."
         )
-    return torch.from_numpy(np.searchsorted(classes, y)).long()
 
 
 def numbered(y: NDArray[Any], *, classes: bool = False) -> tuple[Tensor, tuple[object, ...]]:

@@ -18,6 +18,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.tree import BaseDecisionTree
 from torch import Tensor
 
+from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.boosting import is_boosted, read_boosted
 from lostwax.adapters.sklearn.estimators import (
     NotReadError,
@@ -28,9 +29,9 @@ from lostwax.adapters.sklearn.estimators import (
     read_estimator,
 )
 from lostwax.adapters.sklearn.hist_boosting import own_encoder
-from lostwax.adapters.sklearn.inputs import numbered
+from lostwax.adapters.sklearn.inputs import check_labels, numbered
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large, own_facts
-from lostwax.adapters.sklearn.same_data import check_empty_columns, check_sparse, of_this_table
+from lostwax.adapters.sklearn.same_data import check_empty_columns, check_kept, check_sparse, of_this_table
 from lostwax.adapters.sklearn.trees import forest_notes, forest_of, has_trees, not_drawn_again
 from lostwax.games import Fitted, Records
 from lostwax.games.folding import SparseFitted, SparseRecords
@@ -71,6 +72,7 @@ def read_models(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     elif hasattr(estimator, "transform") and not hasattr(estimator, "predict"):
         reader.through(estimator, place)
     elif (inner := inner_models(estimator, labels, weight)) is not None:
+        _check_classes(estimator, labels)
         for part in inner.models:
             own, back, after = reader, part.labels_back, reader.labels_back
             if back is not None:
@@ -96,6 +98,9 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
         reading = None if in_trees else read_estimator(estimator, labels, weight)
     except NotReadError as error:
         not_read = error
+        _check_classes(estimator, labels)
+        if place.units is not None and (x := as_numbers(place.rows)) is not None:  # else steps before it may be random
+            check_kept(estimator, x, labels, weight)
     held = reader.scanned(estimator, place, numbered(labels, classes=is_classifier(estimator))[0], weight)
     try:
         if not_read is not None:
@@ -110,6 +115,14 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
         if held < 1:
             how = "audited only for the rows and values that it holds" if held else "not audited"
             reader.unread.append(f"{type(estimator).__name__} was {how}: {error.reason}.")
+
+
+def _check_classes(estimator: Any, labels: Labels) -> None:
+    """Raise for labels that a classifier of scikit-learn, whose equation is not read, was not fitted on."""
+    module, classes = type(estimator).__module__, attributes(estimator).get("classes_")
+    if module.startswith("sklearn.") and isinstance(classes, np.ndarray) and labels.ndim == 1:
+        labelled = labels[labels != -1] if module.startswith("sklearn.semi_supervised") else labels  # -1: not labelled
+        check_labels(labelled, classes)
 
 
 def _publish_equation(name: str, reading: Reading, place: Place, reader: PipelineReader, *, sums_found: bool) -> None:
@@ -280,6 +293,11 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside | None:
     if estimator.max_features != 1.0 or estimator.bootstrap_features or not bool((weight == 1).all()):
         return None
     own = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) else labels
-    counts = (np.bincount(sample, minlength=len(labels)) for sample in estimator.estimators_samples_)
+    counts = [np.bincount(sample, minlength=len(labels)) for sample in estimator.estimators_samples_]
+    if (most := max(map(len, counts))) > len(labels):
+        raise ValueError(
+            f"audit: {type(estimator).__name__} was not fitted on this data (X, y): it was fitted on {most:,} "
+            f"rows or more, and the table has {len(labels):,}. Pass exactly the rows and labels it was fitted on."
+        )
     pairs = zip(estimator.estimators_, counts, strict=True)
     return Inside([Inner(model, own, torch.from_numpy(count.astype(np.float64))) for model, count in pairs])

@@ -28,7 +28,7 @@ from lostwax.games.fitted import Transformed
 from lostwax.games.folding import SparseFitted, SparseRecords
 from lostwax.games.notes import total_of_all_rows
 from lostwax.games.trees import Bounds, Ints
-from lostwax.records.frames import coded, codes_of
+from lostwax.records.tables import coded, codes_of
 
 LARGE = 20_000_000  # cells of a sparse matrix that is not made dense: 160 MB in float64
 FEW = 5  # rows: a value that fewer have may name people

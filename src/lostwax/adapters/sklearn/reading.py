@@ -34,8 +34,7 @@ from lostwax.fields import shown
 from lostwax.games import Columns, Part, Records, ReleasedTable, RowSample
 from lostwax.games.folding import folded
 from lostwax.games.notes import stored_rows
-from lostwax.records.frames import coded
-from lostwax.records.tables import plain_array
+from lostwax.records.tables import coded, plain_array
 from lostwax.trainers.optimum import polish, polish_sparse
 
 LARGE = 20_000_000  # cells of a table of which some rows are attacked, unless all are asked for

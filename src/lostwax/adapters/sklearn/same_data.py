@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.games import Fitted, Records, Stationary
 from lostwax.games.facts import loss_facts
@@ -28,6 +31,10 @@ SUMS_AGREE = 1e-6  # relative: sums are those of the table
 SINGLE = 1e-6  # rounding of a mean in single precision
 EMPTY = 1e-6  # relative to the largest weight: a column of zeros has weight zero, except for rounding
 SMALL = 1e-3  # relative to the gradient at zero weights: below it the model fits the table
+# where scikit-learn's models keep rows that they were fitted on, as they were: every row, or some
+KEPT_ROWS = {"_fit_X": True, "X_train_": True, "X_": True, "support_vectors_": False}
+KEEPERS = ("sklearn.neighbors", "sklearn.gaussian_process", "sklearn.semi_supervised", "sklearn.svm")
+OF_CLASSES = ("sklearn.gaussian_process", "sklearn.multiclass")  # models of one such model per class
 
 
 def of_this_table(fitted: Fitted, elsewhere: Sequence[str] = (), fewer_rows: str | None = None) -> Fitted:
@@ -105,6 +112,38 @@ def check_sparse(fitted: SparseFitted) -> None:
         times = f"the gradient there is {score**0.5:.2g} times that of an unrelated sample of this size"
         cure = "Pass exactly the rows, labels and sample_weight it was fitted on."
         raise _other_data(fitted.name, f", {stopped}: {times} (expected < {UNRELATED**0.5:.2g}). {cure}")
+
+
+def check_kept(estimator: Any, x: torch.Tensor, labels: NDArray[Any], weight: torch.Tensor) -> None:
+    """Raise if a model that keeps the rows it was fitted on keeps others than these (n, d), or other labels of them."""
+    name, keeper = type(estimator).__name__, estimator
+    if type(estimator).__module__.startswith(OF_CLASSES):
+        keeper = attributes(keeper).get("base_estimator_", keeper)
+        keeper = attributes(keeper).get("estimators_", [keeper])[0]
+    state = attributes(keeper)
+    place = next((place for place in KEPT_ROWS if isinstance(state.get(place), np.ndarray)), None)
+    keeps = any(base.__module__.startswith(KEEPERS) for base in type(keeper).__mro__)
+    if not keeps or place is None or state[place].shape[1:] != x.shape[1:]:
+        return
+    stored, used = torch.from_numpy(state[place]), (weight > 0).nonzero()[:, 0]
+    x = x[used].to(stored.dtype) if stored.is_floating_point() else x[used]
+    ours, theirs = (Records(rows, torch.zeros(len(rows))) for rows in (x, stored))
+    cure = (
+        "Pass exactly the rows and labels it was fitted on, as the model saw them, or the whole pipeline with the "
+        "original X."
+    )
+    if other := int((theirs.matches(ours) < 0).sum()):
+        others = f"{other} of the {len(stored)} rows in its {place} are not in the table"
+        raise ValueError(f"audit: {name} was not fitted on this data (X, y): {others}. {cure}")
+    if KEPT_ROWS[place] and keeper is estimator and (new := int((ours.matches(theirs) < 0).sum())):
+        news = f"{new} of {len(x)} rows of the table are not in its {place}, which holds every row"
+        raise ValueError(f"audit: {name} was not fitted on this data (X, y): {news}. {cure}")
+    numbers, classes = state.get("_y"), state.get("classes_")
+    if isinstance(numbers, np.ndarray) and numbers.shape == labels[used].shape == (len(x),) and torch.equal(x, stored):
+        stored_labels = numbers if classes is None else classes[numbers]
+        if len(wrong := np.flatnonzero(stored_labels != labels[used])):
+            places = f"the labels of {len(wrong)} of {len(x)} rows, the first in row {wrong[0]}, are others in its _y"
+            raise ValueError(f"audit: {name} was not fitted on this data (X, y): {places}. {cure}")
 
 
 def check_empty_columns(fitted: Fitted) -> None:

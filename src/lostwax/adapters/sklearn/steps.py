@@ -19,7 +19,7 @@ from sklearn.impute import KNNImputer, SimpleImputer
 
 from lostwax.adapters.sklearn.inputs import dense, is_frame
 from lostwax.games import Cells, Kept
-from lostwax.records.frames import is_missing
+from lostwax.records.tables import is_missing
 
 Array = NDArray[Any]
 CHECKED = 1_000  # rows of the table on which an inverse is checked

@@ -22,8 +22,7 @@ from lostwax.progress import counted
 from lostwax.seeds import generator
 from lostwax.trainers.clipping import clip_factor
 from lostwax.trainers.dpsgd import as_dpsgd
-from lostwax.trainers.record_gradients import record_gradients
-from lostwax.trainers.stacked import Params
+from lostwax.trainers.stacked import Params, record_gradients
 
 LEAST_DEVIATION = 1e-3  # of the largest: directions that vary less are dropped
 

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.attacks.least_squares import MAX_TABLE_NUMBERS
 from lostwax.attacks.newton.annealing import Annealing, ClassPrior, ErrorModel
 from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
 from lostwax.attacks.newton.inverter import Inverter
 from lostwax.attacks.newton.matrix_free import MatrixFree
-from lostwax.attacks.newton.misfit import MODELS, OtherRecords
+from lostwax.attacks.newton.misfit import MODELS, OtherRecords, compared_bytes
 from lostwax.attacks.newton.set_problem import first_layer
 from lostwax.attacks.newton.training_map import Problem, Published, TrainingMap
 from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, WholeSets
@@ -31,6 +32,7 @@ from lostwax.trainers.descent import Descent, as_descent
 
 NOISES = 16  # models on which the size of a defence's noise is measured
 SINGLE = 4  # bytes
+STEPPED, STEPPED_TOGETHER = 300, 10  # squares of the unknowns that steps take: of a game, and tables at most
 JACOBIANS = 2  # that a game computes, about (docs/newton.md)
 PAIR = 4  # trainings that a product with the Jacobian and one with its transpose take
 FEWEST_DIRECTIONS, MOST_DIRECTIONS = 32, 1_000  # for which linear response is worth its sweep
@@ -195,11 +197,14 @@ class Newton:
             return Cost(seconds, float(SINGLE * (bank + hessians)))
         tangents = self.coordinates or numbers
         unknowns = numbers * knowledge.facts.secrets
-        jacobian = rate.features * min(self.coordinates or unknowns, unknowns)
+        unseen = min(self.coordinates or unknowns, unknowns)
+        jacobian = rate.features * unseen
         tested = 2 * MODELS if undefended(knowledge.trainer) is not knowledge.trainer else 0  # for a certificate
         return Cost(
             (self.bank + tangents * (groups + JACOBIANS * games) + tested * games) * rate.training,
-            float(SINGLE * (bank + (groups + games) * jacobian) + 2 * DOUBLE * jacobian),
+            float(SINGLE * (bank + (groups + games) * jacobian) + 2 * DOUBLE * jacobian)
+            + DOUBLE * min(STEPPED * games * unseen**2, STEPPED_TOGETHER * MAX_TABLE_NUMBERS)
+            + compared_bytes(rate.parameters),
         )
 
     def cheaper(self, knowledge: Knowledge) -> tuple[Newton, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from lostwax.attacks.least_squares import GameSearch, Point
 from lostwax.attacks.newton.training_map import POLISHING, Problem
 from lostwax.games import Records, Release
 from lostwax.learning.coordinates import flat
+from lostwax.learning.costs import DOUBLE
 from lostwax.seeds import generator
 from lostwax.trainers.stacked import Architecture, Batch, Params, gradient
 
@@ -28,7 +30,15 @@ ANOTHER = 0.2  # deviations of the prior: a record that differs by more in some 
 MOMENTS = 4  # of training, at which gradients are compared
 COMPARED = 4  # other records with which the effect of an answer is compared
 DOUBLES = 2  # records of each kind that are trained on, or searched from
-TOGETHER = 1_024  # records whose gradients are computed together
+TOGETHER = 1_024  # records whose gradients are computed together, at most ...
+SLOPE_NUMBERS = 1 << 19  # ... and of fewer, if these have more numbers
+COPIES = 4  # of these numbers in memory
+
+
+def compared_bytes(parameters: int) -> float:
+    """What comparing the gradients of an answer's doubles takes."""
+    of_record = MOMENTS * parameters
+    return float(DOUBLE * COPIES * min(COLUMNS * PLACES * of_record, max(SLOPE_NUMBERS, of_record)))
 
 
 class OtherRecords(NamedTuple):
@@ -163,24 +173,25 @@ class AnswerCheck:
 
     @cached_property
     def _slope(self) -> Tensor:
-        return self._slopes(self.point.a[None])[0]
+        return next(self._slopes(self.point.a[None]))[0]
 
-    def _slopes(self, a: Tensor) -> Tensor:
-        """(m, moments p) gradients of the records with these unknowns (m, r), while the answer is trained on."""
-        training, parts = self.problem.exact.computed_in(torch.float64), []
+    def _slopes(self, a: Tensor) -> Iterator[Tensor]:
+        """Some at a time, (b, moments p) gradients of the records with these unknowns (m, r) while the answer is in."""
+        training = self.problem.exact.computed_in(torch.float64)
         net = Architecture.of(training.net, a.device, torch.float64)
-        for part in torch.split(a, TOGETHER):
+        numbers = sum(value[0].numel() for params in self._models for value in params.values())
+        for part in torch.split(a, max(1, min(TOGETHER, SLOPE_NUMBERS // numbers))):
             own = training.cohort(self.problem.coordinates(part), self.point.label.expand(len(part), -1)).own
             slopes: list[Tensor] = []
             for params in self._models:
                 models = {name: value[:1].to(a).expand(len(part), *value.shape[1:]) for name, value in params.items()}
                 slopes += gradient(net, training.trainer.loss, models, Batch((), ((own.inputs, own.y),))).values()
-            parts.append(torch.cat([slope.flatten(1) for slope in slopes], 1))
-        return torch.cat(parts)
+            yield torch.cat([slope.flatten(1) for slope in slopes], 1)
 
     def _differences(self, a: Tensor) -> Tensor:
         """(m,) how much the gradients of records differ from those of the answer."""
-        return (self._slopes(a) - self._slope).norm(dim=1) if len(a) else a.new_zeros(0)
+        parts = [(slopes - self._slope).norm(dim=1) for slopes in self._slopes(a)] if len(a) else []
+        return torch.cat([a.new_zeros(0), *parts])
 
     def _points(self, a: Tensor) -> list[Point]:
         """Records (s, r) of the answer's classes, trained on."""
