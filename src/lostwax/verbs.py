@@ -78,6 +78,7 @@ def audit(
     model: Any,
     data: Any = None,
     *,
+    before: Any = None,
     games: int | None = None,
     seed: int = 0,
     sample_weight: Any = None,
@@ -112,6 +113,8 @@ def audit(
         model: A fitted scikit-learn estimator or pipeline, results of statsmodels, any object with fit and predict, the
             path of a .skops or .onnx file, or a torch module.
         data: `(X, y)` or `Records`, all that the model was trained on; with it, this model is audited.
+        before: `(model, data)`, an earlier release and what it was trained on: the adversary has both releases and
+            knows no record, and the audit is about the records that changed (docs/updates.md).
         games: Number of records to attack, drawn by `seed`; None for all, or for 1,000 rows of a large table.
         seed: Seed of every random draw. A sequence of seeds gives `Audits`: one audit for each, and their spread.
         sample_weight: The sample weights a fitted model was fitted with.
@@ -150,6 +153,9 @@ def audit(
         game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
         no_metrics = isinstance(metrics, tuple | list) and not metrics
         options = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
+        if before is not None:
+            options |= {"trainer": trainer, "games": games, "sample_weight": sample_weight}
+            return audits.audit_two_releases(model, data, before, settings, options)
         return audits.audit_model(model, data, settings, trainer=trainer, sample_weight=sample_weight, options=options)
     if sample_weight is not None:
         raise TypeError("audit: sample_weight applies only with data=(X, y). Leave it out.")

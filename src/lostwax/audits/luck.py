@@ -22,6 +22,7 @@ MOST_NUMBERS = 200_000_000  # of the guesses in those pairs
 ROUNDS, ROUNDS_MATCHED = 20, 2  # at least
 FEWEST_COMPARED = 200  # games in a round, where there are more
 FEWEST = 5  # games in which the same is given: fewer say nothing
+OTHER_ROWS, DRAWS = 1_000, 999  # of a table, in the place of secrets that are rows of it
 POOL_RECORDS = 200  # of the adversary's own, which stand in for other secrets
 
 
@@ -46,6 +47,8 @@ class Luck(NamedTuple):
     # where a table is rebuilt as a whole: shares of blind tables that rebuild as many rows, that are nearer than every
     # baseline in as many, and that have as small a mean error
     blind_tables: tuple[float, float, float] | None = None
+    # where secrets are rows of one table: the same shares of draws of other rows in their place
+    other_rows: tuple[float, float, float] | None = None
 
 
 class Scores(NamedTuple):
@@ -121,6 +124,52 @@ def luck_of_swapped(rules: Rules, guesses: Records, swapped: Records, secrets: R
         nearer_by_luck=float(null.nearer.mean()),
         rebuilt_pairs=_pairs(results.rebuilt, null.rebuilt),
         nearer_pairs=_pairs(results.nearer, null.nearer),
+    )
+
+
+def among_other_rows(
+    scored: Callable[[Tensor, Tensor], tuple[Scores, NDArray[np.bool_]]],
+    guesses: Tensor,
+    secrets: Tensor,
+    others: Tensor,
+    threshold: float,
+) -> Luck:
+    """The guesses (k, d) for secret rows beside what they come to with other rows (s, d) of the same table.
+
+    If the guesses owe nothing to which rows are secret, these are exchangeable with the others. `scored` gives the
+    scores of pairs, and whether each guess is nearer than every baseline. One game is compared with every other row,
+    several with draws of other rows.
+    """
+    k, random = len(guesses), generator(0, "luck", "other rows")
+    some = others[torch.from_numpy(np.sort(random.permutation(len(others))[:OTHER_ROWS]))]
+    pairs = guesses.repeat_interleave(len(some) + 1, 0), torch.cat([torch.cat([secret[None], some]) for secret in secrets])
+    scores, nearer = scored(*pairs)
+    shape = (k, len(some) + 1)  # the own secret first
+    error, criterion, wins = (part.reshape(shape) for part in (scores.headline, scores.criterion, nearer))
+    error, rebuilt = np.nan_to_num(error, posinf=1e300), criterion <= threshold
+    places = np.arange(1, shape[1])[None] if k == 1 else random.integers(1, shape[1], size=(k, DRAWS))
+    drawn = [np.take_along_axis(part, places, 1) for part in (rebuilt, wins, -error)]  # (k, draws)
+    as_good = [
+        (1 + float((part.mean(0) >= each[:, 0].mean() - 1e-12).sum())) / (1 + places.shape[1])
+        for part, each in zip(drawn, (rebuilt, wins, -error), strict=True)
+    ]
+    closest, best = 1.0, int(criterion[:, 0].argmin())
+    if rebuilt[best, 0] and wins[best, 0]:  # as in `_closest`
+        within, rest = int((criterion[best, 1:] <= criterion[best, 0]).sum()), float(criterion[best, 1:].min(initial=1e300))
+        ratio = 1.0 if within else criterion[best, 0] / max(rest, 1e-300)
+        if _made_of_values(guesses[best : best + 1], some):
+            ratio = 1.0 if within or not _all_different(some) else 2 / len(some)
+        closest = k * (1 + within) * ratio / shape[1]
+    won = [1.0 if not part[:, 0].any() else share for part, share in zip((rebuilt, wins), as_good[:2], strict=True)]
+    return Luck(
+        games=k,
+        rebuilt=float(rebuilt[:, 0].sum()),
+        rebuilt_by_luck=float(rebuilt.mean()),
+        closest=min(1.0, closest),
+        nearer=float(wins[:, 0].sum()),
+        nearer_by_luck=float(wins.mean()),
+        farther=float((error[:, 1:] > error[:, :1]).mean()) if len(some) else 0.5,
+        other_rows=(min(1.0, 2 * min(won[0], closest)), won[1], as_good[2]),
     )
 
 

@@ -32,7 +32,7 @@ REQUIRED = {  # per kind of audit: the required names, and what they are
 }
 SETTINGS = ("games", "seed", "threshold")
 OPTIONAL = {
-    "model": ("trainer", "attack", "access", "sample_weight", "max_minutes", *SETTINGS),
+    "model": ("before", "prior", "trainer", "attack", "access", "sample_weight", "max_minutes", *SETTINGS),
     "net": ("attack", "access", "metrics", "max_minutes", *SETTINGS),
 }
 REPORT = "report"  # the name for the fields of the report: report = {"title": "...", "owner": "..."}

@@ -1,0 +1,512 @@
+"""Audit of two releases of one model: what do the two files tell of the rows in which their training sets differ?
+
+The adversary has both files and knows no row. What was removed, added or changed is found by comparing the two tables
+of the owner, never assumed. One game per changed row: a removed one in the units of the first table, an added one in
+those of the second. Chance is what a guess comes to with the rows that did not change: which row it was is exchangeable
+with these, if the files tell nothing of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lostwax.adapters.model_files import load_model
+from lostwax.adapters.sklearn import inputs
+from lostwax.adapters.sklearn.two_releases import at_last_step, joint_codes, second_moments
+from lostwax.adapters.slips import check_data
+from lostwax.attacks.two_releases import Changes, PublicSample, Subtracted, solve_changed_row, subtracted
+from lostwax.attacks.two_releases.parts import PlaceMap, matched_parts, recoded
+from lostwax.audits.audit import Audit, Finding, Verdict
+from lostwax.audits.cells import CellsKept, TargetRead
+from lostwax.audits.checks import check_rows_differ
+from lostwax.audits.conclusion import LEVEL
+from lostwax.audits.luck import Luck, Scores, among_other_rows
+from lostwax.audits.models import read_release, with_untold
+from lostwax.audits.play import Answer, Errors, OneGamePerRow, Played, Settings, check_shape, filled, judged, of_table
+from lostwax.audits.scoring import Scoring, targets_right
+from lostwax.games import Adversary, Cells, Columns, Fitted, Guess, Kept, Note, Part, Records, ReleasedTable
+from lostwax.games.cells import Revealed
+from lostwax.games.judges import OneToOne
+from lostwax.progress import progress
+from lostwax.trainers.optimum import polish
+
+BLIND, NEAREST_PUBLIC = "blind guess (mean of the other rows)", "nearest public row"
+MAX_CHANGED = 1_000  # rows: of so many, differences tell next to nothing of one
+FEWEST_PUBLIC = 10
+MAX_EQUATION = 4_000  # numbers
+TESTS = 3  # of a line without a target: rebuilt, nearer, a smaller error
+NO_PUBLIC = "was not compared: this takes a public sample of rows. Pass prior=(X, y)."
+
+
+class Version(NamedTuple):
+    """One of the two releases."""
+
+    model: Any
+    X: Any
+    y: Any
+    released: ReleasedTable
+
+
+class Direction(NamedTuple):
+    """The rows that one release was fitted on and the other was not."""
+
+    first: Version
+    second: Version
+    changes: Changes
+    public: Records | None  # in the columns of the first table
+    verb: str  # what happened to them: "removed", "added"
+
+
+def audit_two_releases(
+    model: Any, data: Any, before: Any, settings: Settings, options: Mapping[str, Any]
+) -> Audit:
+    """Compare a release with an earlier one, `before=(model, data)`; `options` are the further arguments of `audit`."""
+    if not isinstance(before, tuple | list) or len(before) != 2:
+        raise TypeError(
+            "audit: expected before=(model, data), the earlier release and the data it was trained on, as in "
+            f"lw.audit(after, (X, y), before=(earlier, (X_earlier, y_earlier))); got {type(before).__name__}."
+        )
+    if isinstance(model, nn.Module):
+        from lostwax.audits.two_nets import audit_two_nets
+
+        return audit_two_nets(model, data, before, settings, options)
+    if unused := [name for name, value in options.items() if value is not None and name not in ("prior",)]:
+        raise TypeError(f"audit: {', '.join(unused)} does not apply to tables with before=. Leave it out.")
+    prior, public = options["prior"], None
+    with progress("reading both releases"):
+        versions = [_version(*pair) for pair in (before, (model, data))]
+    if len({type(version.model) for version in versions}) > 1:
+        names = " and a ".join(type(version.model).__name__ for version in versions)
+        raise TypeError(f"audit: before= and the model are a {names}. Pass two releases of one model.")
+    tables = [(version.X, version.y) for version in versions]
+    if prior is not None:
+        public = inputs.unpack(prior)
+        tables.append(public)
+    keys, _ = joint_codes(tables)
+    changes = Changes.of(keys[0], keys[1])
+    _check_changes(changes)
+    directions = []
+    for verb, order in (("removed", (0, 1)), ("added", (1, 0))):
+        own = changes if verb == "removed" else changes.reversed()
+        if len(own.removed):
+            first, second = (versions[place] for place in order)
+            _, codes = joint_codes([tables[place] for place in (*order, *range(2, len(tables)))])
+            pool = None if public is None else _public_cells(first, public, codes)
+            directions.append(Direction(first, second, own, pool, verb))
+    return _audit(directions, public, settings)
+
+
+def _version(model: Any, data: Any) -> Version:
+    if isinstance(model, str | PathLike):
+        model = load_model(model)
+    X, y = inputs.unpack(check_data(model, data))
+    released = with_untold(read_release(model, (X, y), None, games=None, seed=0))
+    if released.sample is not None:
+        raise ValueError("audit: before= does not apply to tables above 20 million cells. Pass fewer rows of both.")
+    check_rows_differ(released.table.x)
+    return Version(model, X, y, released)
+
+
+def _check_changes(changes: Changes) -> None:
+    count = len(changes.removed) + len(changes.added)
+    if not count:
+        raise ValueError(
+            "audit: the two tables hold the same rows: nothing was removed, added or changed, so there is no row to "
+            "look for. Audit each release by itself: lw.audit(model, data)."
+        )
+    if count > MAX_CHANGED or not len(changes.shared[0]):
+        raise ValueError(
+            f"audit: {count:,} rows differ between the two tables, expected at most {MAX_CHANGED:,}, and some that are "
+            "in both. Audit each release by itself: lw.audit(model, data)."
+        )
+
+
+def _public_cells(first: Version, public: tuple[Any, Any], codes: Sequence[Tensor] | None) -> Records | None:
+    """The public rows in the columns of the first table; None where these are words of texts."""
+    if codes is None or codes[2].shape[1] != first.released.table.x.shape[1]:
+        return None
+    return Records(codes[2], torch.zeros(len(codes[2])))
+
+
+def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, settings: Settings) -> Audit:
+    """All changed rows, removed ones first."""
+    start = time.perf_counter()
+    solved = [Solved.of(direction, public) for direction in directions]
+    seconds = time.perf_counter() - start
+    main = directions[0].first.released
+    if any(direction.first.released.columns.names != main.columns.names for direction in directions):
+        solved, left_out = solved[:1], True
+    else:
+        left_out = False
+    parts = [each.in_columns(main.columns) for each in solved]
+    rows = torch.cat([each.direction.changes.removed for each in parts])
+    truth = Records(torch.cat([each.truth.x for each in parts]), torch.cat([each.truth.y for each in parts]))
+    scoring = Scoring.of_cells(main.table.x, main.columns, settings.threshold)
+    shared = directions[0].changes.shared[0]
+    judging = ChangedRows(
+        truth,
+        main.table[shared],
+        main.columns.blind(main.table.x, torch.cat([shared[:1]])).expand(len(rows), -1),
+        directions[0].public if len(parts) == 1 else None,
+        scoring,
+        main.table,
+    )
+    played = [
+        judging.played(name, [each.lines[name] for each in parts], seconds)
+        for name in ("as released", "as converged")
+        if all(name in each.lines for each in parts)
+    ]
+    at_best = np.logical_or.reduce([line.finding.rebuilt for line in played])
+    unread = tuple(dict.fromkeys(sentence for each in solved for sentence in each.unread))
+    other = Verdict.UNDECIDED if unread else Verdict.INFORMATION_LIMITED
+    played = [
+        line._replace(
+            finding=replace(
+                line.finding,
+                verdicts=tuple(
+                    Verdict.RECOVERABLE if won else Verdict.SOLVER_LIMITED if best else other
+                    for won, best in zip(line.finding.rebuilt.tolist(), at_best.tolist(), strict=True)
+                ),
+            )
+        )
+        for line in played
+    ]
+    count = max(len(direction.first.released.table) for direction in directions)
+    if left_out:
+        unread = (*unread, "rows that were added were not attacked: the two releases have different columns.")
+    few = judging.too_few(played)
+    return filled(
+        judging,
+        played,
+        subject=f"{main.name}, two releases",
+        kind="this model",
+        adversary=Adversary(0, count, "row", files=2),
+        threat="the adversary has both releases and knows no row",
+        attack="TwoReleases",
+        numbers=rows,
+        population=len(rows),
+        seed=settings.seed,
+        provenance={**of_table(main.table), "changed": len(rows)},
+        notes=(*_notes(parts, played), *(note for each in parts for note in each.notes)),
+        unanswered=(*unread, *few),
+        classes=main.classes,
+        columns=main.columns.names,
+        columns_are_words=main.columns.are_words,
+        categories=main.columns.categories if any(main.columns.categories) else (),
+    )
+
+
+def _notes(parts: Sequence[Solved], played: Sequence[Played]) -> list[Note]:
+    """Which rows left or came, and what of them can be read."""
+    notes = []
+    for each in parts:
+        rows, verb = each.direction.changes.removed.tolist(), each.direction.verb
+        table = "the earlier" if verb == "removed" else "the later"
+        listed = ", ".join(map(str, rows[:10])) + (f" and {len(rows) - 10:,} more" if len(rows) > 10 else "")
+        notes.append(Note(f"{verb}: row{'s' if len(rows) > 1 else ''} {listed} of {table} table."))
+        exact = [source for source in each.subtracted.sources]
+        if exact:
+            notes.append(
+                Note(
+                    f"{' and '.join(exact)}: the difference between the two releases shows rows that were {verb}.",
+                    cure="Do not give out both releases of a step that publishes sums, extremes or rows: fit it once, "
+                    "on public data, and keep it as it is when rows are erased.",
+                )
+            )
+    notes.append(Note("the adversary knows how many rows each release was fitted on, and how many of them changed."))
+    return notes
+
+
+Line = tuple[Cells, Tensor, Tensor, Tensor, Cells | None, Tensor | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """What two releases tell of the rows of one direction."""
+
+    direction: Direction
+    truth: Records
+    lines: Mapping[str, Told]
+    subtracted: Subtracted
+    unread: tuple[str, ...]
+    notes: tuple[Note, ...] = ()
+
+    @classmethod
+    def of(cls, direction: Direction, public: tuple[Any, Any] | None) -> Solved:
+        """By subtraction, and by the equations of linear models, as released and as converged."""
+        (first, second), changes = (direction.first.released, direction.second.released), direction.changes
+        squares = [
+            [second_moments(version.model, part) for part in version.released.parts]
+            for version in (direction.first, direction.second)
+        ]
+        by_sums = subtracted(first, second, changes, (squares[0], squares[1]))
+        unread = [*first.unread, *second.unread, *by_sums.unread]
+        lines, merged = {}, Told.of(by_sums.answers, by_sums.certain, first, changes.removed)
+        equations = [pair for pair in matched_parts(first, second) if pair[0].fitted.model is not None]
+        converged = bool(equations)
+        for name in ("as released", "as converged"):
+            answers, failed = list[Equation](), False
+            for here, there in equations if public is not None or name == "as released" else ():
+                answer = _by_equation(direction, here, there, public, merged, at_optimum=name == "as converged")
+                if isinstance(answer, str):
+                    failed, converged = True, False
+                    unread.append(answer)
+                else:
+                    answers.append(answer)
+            if name == "as released" or (converged and not failed and answers):
+                lines[name] = merged.with_equations(answers, first, changes.removed)
+        rows = changes.removed
+        truth = Records(first.table.x[rows], first.table.y[rows])
+        return cls(direction, truth, lines, by_sums, tuple(dict.fromkeys(unread)))
+
+    def in_columns(self, columns: Columns) -> Solved:
+        """The same with the codes of another table."""
+        own = self.direction.first.released.columns
+        if own.categories == columns.categories:
+            return self
+        truth = recoded(Cells(self.truth.x.numpy(), np.full(self.truth.x.shape, Kept.EXACT)), own, columns)
+        lines = {name: told._replace(cells=recoded(told.cells, own, columns)) for name, told in self.lines.items()}
+        return replace(self, truth=Records(torch.from_numpy(truth.values), self.truth.y), lines=lines)
+
+
+class Equation(NamedTuple):
+    """What a linear model tells of the one row."""
+
+    answer: Revealed
+    deviation: Tensor  # (d,) of cells of the table
+
+
+class Told(NamedTuple):
+    """What is known of each changed row."""
+
+    cells: Cells  # (k, d)
+    labels: Tensor  # (k, ...)
+    labels_known: Tensor  # (k, ...)
+    labels_certain: Tensor  # (k, ...)
+    certain: Cells | None  # (k, d)
+    deviation: Tensor | None = None  # (k, d) of estimated cells
+
+    @classmethod
+    def of(
+        cls, answers: Sequence[Revealed], certain: Sequence[Cells], released: ReleasedTable, rows: Tensor
+    ) -> Told:
+        """Cell by cell from the answer that knows most of it."""
+        best = Cells.lost(len(rows), released.table.x.shape[1])
+        sure = best
+        labels = torch.zeros_like(released.table.y[rows])
+        known, proven = (torch.zeros(labels.shape, dtype=torch.bool) for _ in range(2))
+        for answer in answers:
+            best = best.or_else(answer.candidates[0])
+            if answer.labels is not None and answer.labels_known is not None:
+                each = (-1, *[1] * (labels.ndim - 1))
+                new = answer.labels_known.reshape(each) & ~known
+                labels, known = torch.where(new, answer.labels.to(labels), labels), known | new
+                if answer.labels_certain is not None:
+                    proven |= new & answer.labels_certain.reshape(each)
+        for cells in certain:
+            sure = sure.or_else(cells)
+        return cls(best, labels, known, proven, sure if certain else None)
+
+    def with_equations(self, equations: Sequence[Equation], released: ReleasedTable, rows: Tensor) -> Told:
+        """The same, with estimates of the cells that are not known better."""
+        if not equations:
+            return self
+        merged = Told.of([equation.answer for equation in equations], (), released, rows)
+        new = merged.labels_known & ~self.labels_known
+        return Told(
+            self.cells.or_else(merged.cells),
+            torch.where(new, merged.labels, self.labels),
+            self.labels_known | new,
+            self.labels_certain,
+            self.certain,
+            equations[0].deviation[None],
+        )
+
+
+def _by_equation(
+    direction: Direction,
+    here: Part,
+    there: Part | None,
+    public: tuple[Any, Any] | None,
+    told: Told,
+    *,
+    at_optimum: bool,
+) -> Equation | str:
+    """The one removed row from the weights before and after; a sentence where that is not possible."""
+    changes, fitted, name = direction.changes, here.fitted, here.fitted.name
+    if public is None:
+        return f"{name}'s weights: the difference {NO_PUBLIC}"
+    if there is None or len(changes.removed) != 1 or len(changes.added):
+        return f"{name}'s weights were not compared: this takes a single row that was removed or added."
+    models = [part.fitted for part in (here, there)]
+    sizes = [0 if one.model is None else one.model.total().numel() for one in models]
+    if models[0].model is None or models[1].model is None or models[0].model.bias is None or sizes[0] != sizes[1]:
+        return f"{name}'s weights were not compared: it has no intercept, or another shape in the other release."
+    if models[0].model.sparse or sizes[0] > MAX_EQUATION:
+        return f"{name}'s weights were not compared: a model with an L1 penalty, or with more than {MAX_EQUATION:,}."
+    weight = fitted.weight
+    if not bool((weight == 1).all()) or not bool((models[1].weight == 1).all()):
+        return f"{name}'s weights were not compared: its rows have weights."
+    places = [at_last_step(version.model, public[0]) for version in (direction.first, direction.second)]
+    own = at_last_step(direction.first.model, direction.first.X)
+    if own is None or places[0] is None or places[1] is None or not torch.equal(own, fitted.table.x):
+        return f"{name}'s weights were not compared: it is not the last step of a pipeline."
+    between = PlaceMap.of(*(part.fitted.table.x[rows] for part, rows in zip((here, there), changes.shared)))
+    if not bool((between.column >= 0).all()):
+        return f"{name}'s weights were not compared: the steps before it changed."
+    y = _public_labels(direction.first.released, fitted, public[1])
+    if y is None or len(y) < FEWEST_PUBLIC:
+        return f"{name}'s weights were not compared: the public sample has labels that it was not fitted on, or is small."
+    if at_optimum:
+        polished = [polish(one.model, one.table, one.weight) for one in models if one.model is not None]
+        if not all(one.converged for one in polished):
+            return "There is no line 'as converged': no optimum could be reached."
+        models = [replace(one, model=best.model) for one, best in zip(models, polished, strict=True)]
+    row = _row_at(direction.first.released, here, told, changes)
+    residual = None if at_optimum else sum(_left(one) for one in models)
+    sample = PublicSample(places[0], places[1], y)
+    with progress("the equations of both releases"):
+        solved = solve_changed_row(
+            models[0].model, models[1].model, sample, len(fitted.table), (between.slope, between.offset),
+            row=row, noise=residual,
+        )  # fmt: skip
+    cells, moved = (here.back(x[None]) for x in (solved.x, solved.x + solved.deviation))
+    deviation = torch.from_numpy(np.abs((moved.values - cells.values).astype(np.float64))[0]).nan_to_num()
+    known = torch.ones(1, dtype=torch.bool)
+    labels = here.labels(solved.label[None])
+    answer = Revealed((cells.at_most(Kept.ESTIMATED),), labels, torch.tensor([solved.size]), known)
+    return Equation(answer, deviation)
+
+
+def _row_at(released: ReleasedTable, part: Part, told: Told, changes: Changes) -> Tensor | None:
+    """The row as a part sees it, if all its cells are known and are numbers that were only scaled; None otherwise."""
+    if (told.cells.kept < Kept.EXACT).any() or part.fitted.table.x.shape[1] != released.table.x.shape[1]:
+        return None
+    way = PlaceMap.of(released.table.x[changes.shared[0]], part.fitted.table.x[changes.shared[0]])
+    row = torch.from_numpy(told.cells.values[0].astype(np.float64))
+    return way.slope * row + way.offset if bool((way.column >= 0).all()) else None
+
+
+def _left(fitted: Fitted) -> Tensor:
+    """(c, D) the variance that a solver leaves: the squared gradient at its weights, the same in all coordinates."""
+    from lostwax.games.fitted import gap
+
+    model = fitted.model
+    assert model is not None
+    left = gap(model, fitted.table, fitted.weight)
+    left = torch.cat([left[:, :-1] * model.scale + left[:, -1:] * model.shift, left[:, -1:]], 1)
+    return left.square().mean(0, keepdim=True).expand_as(left)
+
+
+def _public_labels(released: ReleasedTable, fitted: Fitted, y: Any) -> Tensor | None:
+    """(m,) labels of the public rows as the model's class numbers, or targets; None where it does not know some."""
+    values = np.asarray(y)
+    if not released.classes:
+        return torch.from_numpy(values.astype(np.float64)).to(fitted.table.y)
+    number = {name: place for place, name in enumerate(released.classes)}
+    codes = [number.get(value.item() if isinstance(value, np.generic) else value, -1) for value in values]
+    return None if min(codes) < 0 else torch.tensor(codes).to(fitted.table.y)
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedRows(OneGamePerRow):
+    """One game per changed row; rows that did not change show what chance gives."""
+
+    rows: Records  # (k, d)
+    others: Records  # (s, d) rows that both releases were fitted on
+    blind: Tensor  # (k, d)
+    public: Records | None  # (m, d)
+    scoring: Scoring
+    table: Records  # (n, d)
+
+    def check(self, answer: Answer) -> None:
+        """Refuse an answer of the wrong shape."""
+        check_shape(OneToOne(), answer, Records(self.rows.x[:, None], self.rows.y[:, None]))
+
+    def truth(self, answer: Answer) -> Records:
+        """The changed rows."""
+        return self.rows
+
+    def baselines(self, truth: Records) -> dict[str, Errors]:
+        """A blind guess; and the nearest public row, where there are any."""
+        return self._errors_of(truth.x)
+
+    def _errors_of(self, x: Tensor) -> dict[str, Errors]:
+        guesses = {BLIND: self.blind[:1].expand_as(x)}
+        if self.public is not None:
+            nearest = self.scoring.oracle(x, self.public.x).nearest
+            guesses[NEAREST_PUBLIC] = self.public.x[torch.from_numpy(nearest)]
+        return {name: self.scoring.errors(guess, x) for name, guess in guesses.items()}
+
+    def finding(self, answer: Answer) -> Finding:
+        """The guesses, scored."""
+        return self.scoring.finding(
+            "as released", answer.guess, self.rows, labels=self.table.y, seconds=answer.seconds
+        )
+
+    def played(self, name: str, told: Sequence[Told], seconds: float) -> Played:
+        """One line of the audit."""
+        cells = Cells.joined([each.cells for each in told])
+        x = cells.filled(self.blind)
+        labels, known, proven = (torch.cat(parts) for parts in zip(*(each[1:4] for each in told), strict=True))
+        guess = Guess(Records(x[:, None], labels[:, None]), torch.ones(len(x), 1, dtype=torch.float64))
+        line = judged(self, Answer(_TwoReleases(), guess, seconds))
+        certain = None if any(each.certain is None for each in told) else Cells.joined([each.certain for each in told])
+        finding = replace(
+            line.finding, name=name, luck=self._luck(x), cells=CellsKept.of(cells, certain, self.rows.x, self.table.x)
+        )
+        finding = self._with_target(finding, labels, known, proven)
+        if len(told) == 1 and told[0].deviation is not None:
+            bars = torch.from_numpy(np.where(cells.kept == Kept.EXACT, 0.0, told[0].deviation.numpy()))
+            finding = replace(finding, predicted=self.scoring.criterion(bars, torch.zeros_like(bars)).numpy())
+        return line._replace(finding=finding)
+
+    def _luck(self, x: Tensor) -> Luck:
+        """What the guesses come to with rows that did not change."""
+
+        def scored(guess: Tensor, truth: Tensor) -> tuple[Scores, NDArray[np.bool_]]:
+            scores = self.scoring.scores(guess, truth)
+            best = np.minimum.reduce([errors[self.scoring.headline.name] for errors in self._errors_of(truth).values()])
+            return scores, np.asarray(scores.headline < best)
+
+        return among_other_rows(scored, x, self.rows.x, self.others.x, self.scoring.threshold)
+
+    def _with_target(self, finding: Finding, labels: Tensor, known: Tensor, proven: Tensor) -> Finding:
+        """The finding with the targets that come back, beside the most common one of the rows that did not change."""
+        y = self.table.y
+        if bool((y == y[0]).all()):
+            return finding
+        if not bool(known.any()):
+            return replace(finding, labels_right=np.zeros_like(finding.labels_right), label_errors=None)
+        k = len(labels)
+        read = targets_right(labels, self.rows.y, y) & known.reshape(k, -1).numpy()
+        common = y.double().mean(0) if y.is_floating_point() else y.mode().values
+        guessed = targets_right(common.to(y).expand_as(self.rows.y), self.rows.y, y)
+        target = TargetRead(read, guessed, read & proven.reshape(k, -1).numpy(), np.ones(k, dtype=np.bool_))
+        cells = None if finding.cells is None else finding.cells.with_target(target)
+        return replace(finding, target=target, labels_right=read.all(1), cells=cells)
+
+    def too_few(self, played: Sequence[Played]) -> list[str]:
+        """Where a guess is nearer than every baseline, and too few other rows show whether that is chance."""
+        needed = math.ceil(TESTS / LEVEL)
+        if len(self.others) >= needed or all(line.finding.cells.exact_share == 0 for line in played):
+            return []
+        return [
+            f"{len(self.others):,} rows did not change; {needed:,} are needed to tell a likeness of the changed row from "
+            "chance."
+        ]
+
+
+class _TwoReleases:
+    """The name of the attack."""
