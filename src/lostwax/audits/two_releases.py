@@ -362,7 +362,9 @@ def _by_equation(
     own = at_last_step(direction.first.model, direction.first.X)
     if own is None or places[0] is None or places[1] is None or not torch.equal(own, fitted.table.x):
         return f"{name}'s weights were not compared: it is not the last step of a pipeline."
-    between = PlaceMap.of(*(part.fitted.table.x[rows] for part, rows in zip((here, there), changes.shared)))
+    # of a missing value, what it was filled in with changed too: a small part of a sum of residuals, which is left out
+    present = ~direction.first.released.table.x[changes.shared[0]].isnan().any(1)
+    between = PlaceMap.of(*(part.fitted.table.x[rows[present]] for part, rows in zip((here, there), changes.shared)))
     if not bool((between.column >= 0).all()):
         return f"{name}'s weights were not compared: the steps before it changed."
     y = _public_labels(direction.first.released, fitted, public[1])
@@ -467,7 +469,7 @@ class ChangedRows(OneGamePerRow):
             line.finding, name=name, luck=self._luck(x), cells=CellsKept.of(cells, certain, self.rows.x, self.table.x)
         )
         finding = self._with_target(finding, labels, known, proven)
-        if len(told) == 1 and told[0].deviation is not None:
+        if self.scoring.cells is None and len(told) == 1 and told[0].deviation is not None:
             bars = torch.from_numpy(np.where(cells.kept == Kept.EXACT, 0.0, told[0].deviation.numpy()))
             finding = replace(finding, predicted=self.scoring.criterion(bars, torch.zeros_like(bars)).numpy())
         return line._replace(finding=finding)

@@ -11,6 +11,7 @@ column that only one has, such as a category that only the removed row had.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -168,6 +169,7 @@ def subtracted(
     """The first release minus the second, part by part; `squares` are those of the parts of each."""
     answers, certain, unread, sources = list[Revealed](), list[Cells](), list[str](), list[str]()
     numbers = [{id(part): place for place, part in enumerate(released.parts)} for released in (first, second)]
+    pairs, spreads = list[_Pair](), list[Spread]()
     for here, there in matched_parts(first, second):
         facts = here.fitted
         if there is None:
@@ -176,10 +178,11 @@ def subtracted(
         if facts.model is None and facts.forest is None and len(facts.table) != len(first.table):
             unread.append(f"{facts.name} was fitted on a part of the rows, and was not compared.")
             continue
-        pair = _Pair(here, there, changes, first.columns, second.columns)
         more = [of_parts[numbers[side][id(part)]] for side, (of_parts, part) in enumerate(zip(squares, (here, there)))]
-        told = [*pair.by_sums(*more), *pair.by_stored(), *pair.by_extremes(), *pair.by_present(*more)]
-        for answer, is_certain, source in told:
+        pairs.append(_Pair(here, there, changes, first.columns, second.columns, (more[0], more[1])))
+        spreads += pairs[-1].spreads()
+    for pair in pairs:
+        for answer, is_certain, source in (*pair.by_sums(), *pair.by_stored(), *pair.by_extremes(), *pair.by_present(spreads)):
             answers.append(answer)
             certain += [answer.candidates[0]] if is_certain else []
             sources.append(source)
@@ -188,13 +191,22 @@ def subtracted(
 
 
 Told = tuple[Revealed, bool, str]  # an answer, whether it is certain, and what it comes from
+Spread = tuple[float, ...]  # of a column: mean and sum of squared deviations in the first release, and in the second
 
 
 class _Pair:
     """One part in both releases."""
 
-    def __init__(self, here: Part, there: Part, changes: Changes, columns: Columns, others: Columns) -> None:
-        self.here, self.there, self.changes = here, there, changes
+    def __init__(
+        self,
+        here: Part,
+        there: Part,
+        changes: Changes,
+        columns: Columns,
+        others: Columns,
+        squares: tuple[Squares, Squares],
+    ) -> None:
+        self.here, self.there, self.changes, self.squares = here, there, changes, squares
         self.columns, self.others = columns, others
         both = [part.fitted.table.x[rows] for part, rows in zip((here, there), changes.shared, strict=True)]
         self.map = PlaceMap.of(*both)
@@ -216,9 +228,19 @@ class _Pair:
         certain = (size > 0) if kept is Kept.EXACT else None
         return Revealed((Cells(values, known),), labels, size, size > 0, certain)
 
-    def by_sums(self, here: Squares, there: Squares) -> Iterator[Told]:
+    def spreads(self) -> list[Spread]:
+        """Of each column of a sum of all rows that has a sum of squares."""
+        moments = list[Tensor]()
+        for part, squares in zip((self.here, self.there), self.squares, strict=True):
+            every = [place for place, sums in enumerate(part.fitted.sums) if not sums.by_label and place in squares]
+            for sums, square in [(part.fitted.sums[place], squares[place]) for place in every[:1]]:
+                moments += [sums.totals[0] / sums.counts[0], square[0] - sums.totals[0].square() / sums.counts[0]]
+        same = len(moments) == 4 and len({len(each) for each in moments}) == 1
+        return [tuple(column) for column in torch.stack(moments, 1).tolist()] if same else []
+
+    def by_sums(self) -> Iterator[Told]:
         """Differences of sums, group by group."""
-        fitted, other = self.here.fitted, self.there.fitted
+        (fitted, other), (here, there) = (self.here.fitted, self.there.fitted), self.squares
         for place, (sums, later) in enumerate(zip(fitted.sums, other.sums, strict=False)):
             weighted = sums.weighted and not _same_weights(fitted.weight, other.weight, self.changes.shared)
             if weighted or not bool(self.map.usable.any()):
@@ -227,6 +249,9 @@ class _Pair:
                 continue
             labels = fitted.table.y[self.changes.removed], other.table.y[self.changes.added]
             by_label = sums.by_label and self.here.labelled
+            if sums.by_label and not by_label and min(int(fitted.table.y.min()), int(other.table.y.min())) < 0:
+                self.unread.append(f"{sums.source} was not compared: it is that of some rows, which change.")
+                continue
             groups = len(sums.counts) if by_label else 1
             totals, counts = _grouped(sums, groups)
             totals_later, counts_later = _grouped(later, groups)
@@ -325,14 +350,14 @@ class _Pair:
             if not row.isnan().all():
                 yield self.answer([0], row[None]), True, extreme.source
 
-    def by_present(self, here: Squares, there: Squares) -> Iterator[Told]:
+    def by_present(self, spreads: Sequence[Spread]) -> Iterator[Told]:
         """Means over the rows that have a value, of how many of them is not known."""
         if self.count != 1 or len(self.changes.added):
             return
         for present, later in zip(self.here.fitted.present, self.there.fitted.present, strict=False):
-            row = _of_present(present, later, len(self.here.fitted.table))
-            if not row.isnan().all():
-                yield self.answer([0], row[None]), True, present.source
+            row, estimate = _of_present(present, later, len(self.here.fitted.table), spreads)
+            yield self.answer([0], row[None]), True, present.source
+            yield self.answer([0], estimate[None], Kept.ESTIMATED), False, present.source
 
 
 def _grouped(sums: Sums, groups: int) -> tuple[Tensor, Tensor]:
@@ -368,29 +393,45 @@ def _solved(
         yield row[None], Kept.EXACT
 
 
-def _of_present(present: Present, later: Present, rows: int) -> Tensor:
-    """(d,) the value of the removed row in each column: c mean - (c - 1) mean' for c rows with a value, c unknown.
+def _of_present(
+    present: Present, later: Present, rows: int, spreads: Sequence[Spread]
+) -> tuple[Tensor, Tensor]:
+    """(d,) the value of the removed row in each column, and (d,) an estimate: c m - (c - 1) m' for c rows with a value.
 
-    Missing (infinite) where the mean did not change. Where values have few decimal places, c mean and (c - 1) mean' are
-    whole multiples of the last one, which a few numbers of rows c satisfy; the value is exact if there is one.
+    It is missing (infinite) where the mean m is the m' of before. c is not known. With a sum of squared deviations q
+    of the same column, after missing values were filled in with the mean, c (c - 1) (m - m')^2 = q - q'. Where values
+    have few decimal places, c m and (c - 1) m' are multiples of the last one: exact if a single c satisfies that. The
+    estimate has all rows for c.
     """
-    value = torch.full_like(present.means, torch.nan)
-    counts = torch.arange(1, rows + 1, dtype=torch.float64)
+    value, estimate = torch.full_like(present.means, torch.nan), rows * present.means - (rows - 1) * later.means
     for column, (mean, after) in enumerate(zip(present.means.tolist(), later.means.tolist(), strict=True)):
         if mean == after:
             value[column] = torch.inf
             continue
-        for places in range(DIGITS):
-            totals = torch.stack([counts * mean, (counts - 1) * after]) * 10.0**places
-            if float(totals.abs().max()) > 1e-3 / EPSILON * WHOLE:
-                break
-            fits = ((totals - totals.round()).abs() < WHOLE + 8 * EPSILON * totals.abs()).all(0)
-            if bool(fits.any()):
-                if int(fits.sum()) == 1:
-                    first, second = totals[:, fits][:, 0].round().tolist()
-                    value[column] = (first - second) / 10.0**places
-                break
-    return value
+        here = [each for each in spreads if math.isclose(each[0], mean) and math.isclose(each[2], after)]
+        if here:
+            square = (here[0][1] - here[0][3]) / (mean - after) ** 2
+            count = round((1 + math.sqrt(max(0.0, 1 + 4 * square))) / 2)
+            if abs(count * (count - 1) - square) < WHOLE * max(1.0, square):
+                value[column] = count * mean - (count - 1) * after
+        else:
+            value[column] = _by_decimals(mean, after, rows)
+    return value, estimate
+
+
+def _by_decimals(mean: float, after: float, rows: int) -> float:
+    """The value, where it and all others have few decimal places; NaN where several numbers of rows are possible."""
+    counts = torch.arange(1, rows + 1, dtype=torch.float64)
+    for places in range(DIGITS):
+        totals = torch.stack([counts * mean, (counts - 1) * after]) * 10.0**places  # (2, n)
+        error = WHOLE + 8 * EPSILON * totals.abs()
+        if float(error.max()) > 1e-3:
+            break
+        fits = ((totals - totals.round()).abs() < error).all(0)
+        if bool(fits.any()):
+            first, second = totals[:, fits][:, 0].round().tolist()
+            return (first - second) / 10.0**places if int(fits.sum()) == 1 else math.nan
+    return math.nan
 
 
 def recoded(cells: Cells, columns: Columns, target: Columns) -> Cells:
