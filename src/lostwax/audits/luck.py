@@ -142,7 +142,10 @@ def among_other_rows(
     """
     k, random = len(guesses), generator(0, "luck", "other rows")
     some = others[torch.from_numpy(np.sort(random.permutation(len(others))[:OTHER_ROWS]))]
-    pairs = guesses.repeat_interleave(len(some) + 1, 0), torch.cat([torch.cat([secret[None], some]) for secret in secrets])
+    pairs = (
+        guesses.repeat_interleave(len(some) + 1, 0),
+        torch.cat([torch.cat([secret[None], some]) for secret in secrets]),
+    )
     scores, nearer = scored(*pairs)
     shape = (k, len(some) + 1)  # the own secret first
     error, criterion, wins = (part.reshape(shape) for part in (scores.headline, scores.criterion, nearer))
@@ -155,7 +158,10 @@ def among_other_rows(
     ]
     closest, best = 1.0, int(criterion[:, 0].argmin())
     if rebuilt[best, 0] and wins[best, 0]:  # as in `_closest`
-        within, rest = int((criterion[best, 1:] <= criterion[best, 0]).sum()), float(criterion[best, 1:].min(initial=1e300))
+        within, rest = (
+            int((criterion[best, 1:] <= criterion[best, 0]).sum()),
+            float(criterion[best, 1:].min(initial=1e300)),
+        )
         ratio = 1.0 if within else criterion[best, 0] / max(rest, 1e-300)
         if _made_of_values(guesses[best : best + 1], some):
             ratio = 1.0 if within or not _all_different(some) else 2 / len(some)

@@ -8,17 +8,14 @@ with these, if the files tell nothing of it.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lostwax.adapters.model_files import load_model
@@ -27,25 +24,21 @@ from lostwax.adapters.sklearn.two_releases import at_last_step, joint_codes, sec
 from lostwax.adapters.slips import check_data
 from lostwax.attacks.two_releases import Changes, PublicSample, Subtracted, solve_changed_row, subtracted
 from lostwax.attacks.two_releases.parts import PlaceMap, matched_parts, recoded
-from lostwax.audits.audit import Audit, Finding, Verdict
-from lostwax.audits.cells import CellsKept, TargetRead
+from lostwax.audits.audit import Audit, Verdict
+from lostwax.audits.cells import CellsKept
+from lostwax.audits.changed_rows import ChangedRows
 from lostwax.audits.checks import check_rows_differ
-from lostwax.audits.conclusion import LEVEL
-from lostwax.audits.luck import Luck, Scores, among_other_rows
 from lostwax.audits.models import read_release, with_untold
-from lostwax.audits.play import Answer, Errors, OneGamePerRow, Played, Settings, check_shape, filled, judged, of_table
-from lostwax.audits.scoring import Scoring, targets_right
+from lostwax.audits.play import Answer, Played, Settings, filled, of_table
+from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Cells, Columns, Fitted, Guess, Kept, Note, Part, Records, ReleasedTable
 from lostwax.games.cells import Revealed
-from lostwax.games.judges import OneToOne
 from lostwax.progress import progress
 from lostwax.trainers.optimum import polish
 
-BLIND, NEAREST_PUBLIC = "blind guess (mean of the other rows)", "nearest public row"
 MAX_CHANGED = 1_000  # rows: of so many, differences tell next to nothing of one
 FEWEST_PUBLIC = 10
 MAX_EQUATION = 4_000  # numbers
-TESTS = 3  # of a line without a target: rebuilt, nearer, a smaller error
 NO_PUBLIC = "was not compared: this takes a public sample of rows. Pass prior=(X, y)."
 
 
@@ -68,9 +61,7 @@ class Direction(NamedTuple):
     verb: str  # what happened to them: "removed", "added"
 
 
-def audit_two_releases(
-    model: Any, data: Any, before: Any, settings: Settings, options: Mapping[str, Any]
-) -> Audit:
+def audit_two_releases(model: Any, data: Any, before: Any, settings: Settings, options: Mapping[str, Any]) -> Audit:
     """Compare a release with an earlier one, `before=(model, data)`; `options` are the further arguments of `audit`."""
     if not isinstance(before, tuple | list) or len(before) != 2:
         raise TypeError(
@@ -157,13 +148,13 @@ def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, sett
     judging = ChangedRows(
         truth,
         main.table[shared],
-        main.columns.blind(main.table.x, torch.cat([shared[:1]])).expand(len(rows), -1),
+        main.columns.blind(main.table.x, shared[:1]),
         directions[0].public if len(parts) == 1 else None,
         scoring,
         main.table,
     )
     played = [
-        judging.played(name, [each.lines[name] for each in parts], seconds)
+        _line(judging, name, [each.lines[name] for each in parts], seconds)
         for name in ("as released", "as converged")
         if all(name in each.lines for each in parts)
     ]
@@ -207,6 +198,27 @@ def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, sett
     )
 
 
+def _line(judging: ChangedRows, name: str, told: Sequence[Told], seconds: float) -> Played:
+    """One line of the audit, with what is known of each cell."""
+    cells = Cells.joined([each.cells for each in told])
+    x = cells.filled(judging.blind.expand_as(judging.rows.x))
+    labels, known, proven = (torch.cat(parts) for parts in zip(*(each[1:4] for each in told), strict=True))
+    guess = Guess(Records(x[:, None], labels[:, None]), torch.ones(len(x), 1, dtype=torch.float64))
+    line = judging.scored(name, Answer(TwoReleases(), guess, seconds), known, proven)
+    certain = [each.certain for each in told if each.certain is not None]
+    sure = Cells.joined(certain) if len(certain) == len(told) else None
+    counted = CellsKept.of(cells, sure, judging.rows.x, judging.table.x).with_target(line.finding.target)
+    finding = replace(line.finding, cells=counted)
+    if judging.scoring.cells is None and len(told) == 1 and told[0].deviation is not None:
+        bars = torch.from_numpy(np.where(cells.kept == Kept.EXACT, 0.0, told[0].deviation.numpy()))
+        finding = replace(finding, predicted=judging.scoring.criterion(bars, torch.zeros_like(bars)).numpy())
+    return line._replace(finding=finding)
+
+
+class TwoReleases:
+    """The name of the attack."""
+
+
 def _notes(parts: Sequence[Solved], played: Sequence[Played]) -> list[Note]:
     """Which rows left or came, and what of them can be read."""
     notes = []
@@ -226,9 +238,6 @@ def _notes(parts: Sequence[Solved], played: Sequence[Played]) -> list[Note]:
             )
     notes.append(Note("the adversary knows how many rows each release was fitted on, and how many of them changed."))
     return notes
-
-
-Line = tuple[Cells, Tensor, Tensor, Tensor, Cells | None, Tensor | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,9 +307,7 @@ class Told(NamedTuple):
     deviation: Tensor | None = None  # (k, d) of estimated cells
 
     @classmethod
-    def of(
-        cls, answers: Sequence[Revealed], certain: Sequence[Cells], released: ReleasedTable, rows: Tensor
-    ) -> Told:
+    def of(cls, answers: Sequence[Revealed], certain: Sequence[Cells], released: ReleasedTable, rows: Tensor) -> Told:
         """Cell by cell from the answer that knows most of it."""
         best = Cells.lost(len(rows), released.table.x.shape[1])
         sure = best
@@ -369,7 +376,9 @@ def _by_equation(
         return f"{name}'s weights were not compared: the steps before it changed."
     y = _public_labels(direction.first.released, fitted, public[1])
     if y is None or len(y) < FEWEST_PUBLIC:
-        return f"{name}'s weights were not compared: the public sample has labels that it was not fitted on, or is small."
+        return (
+            f"{name}'s weights were not compared: the public sample has labels that it was not fitted on, or is small."
+        )
     if at_optimum:
         polished = [polish(one.model, one.table, one.weight) for one in models if one.model is not None]
         if not all(one.converged for one in polished):
@@ -419,96 +428,3 @@ def _public_labels(released: ReleasedTable, fitted: Fitted, y: Any) -> Tensor | 
     number = {name: place for place, name in enumerate(released.classes)}
     codes = [number.get(value.item() if isinstance(value, np.generic) else value, -1) for value in values]
     return None if min(codes) < 0 else torch.tensor(codes).to(fitted.table.y)
-
-
-@dataclass(frozen=True, eq=False)
-class ChangedRows(OneGamePerRow):
-    """One game per changed row; rows that did not change show what chance gives."""
-
-    rows: Records  # (k, d)
-    others: Records  # (s, d) rows that both releases were fitted on
-    blind: Tensor  # (k, d)
-    public: Records | None  # (m, d)
-    scoring: Scoring
-    table: Records  # (n, d)
-
-    def check(self, answer: Answer) -> None:
-        """Refuse an answer of the wrong shape."""
-        check_shape(OneToOne(), answer, Records(self.rows.x[:, None], self.rows.y[:, None]))
-
-    def truth(self, answer: Answer) -> Records:
-        """The changed rows."""
-        return self.rows
-
-    def baselines(self, truth: Records) -> dict[str, Errors]:
-        """A blind guess; and the nearest public row, where there are any."""
-        return self._errors_of(truth.x)
-
-    def _errors_of(self, x: Tensor) -> dict[str, Errors]:
-        guesses = {BLIND: self.blind[:1].expand_as(x)}
-        if self.public is not None:
-            nearest = self.scoring.oracle(x, self.public.x).nearest
-            guesses[NEAREST_PUBLIC] = self.public.x[torch.from_numpy(nearest)]
-        return {name: self.scoring.errors(guess, x) for name, guess in guesses.items()}
-
-    def finding(self, answer: Answer) -> Finding:
-        """The guesses, scored."""
-        return self.scoring.finding(
-            "as released", answer.guess, self.rows, labels=self.table.y, seconds=answer.seconds
-        )
-
-    def played(self, name: str, told: Sequence[Told], seconds: float) -> Played:
-        """One line of the audit."""
-        cells = Cells.joined([each.cells for each in told])
-        x = cells.filled(self.blind)
-        labels, known, proven = (torch.cat(parts) for parts in zip(*(each[1:4] for each in told), strict=True))
-        guess = Guess(Records(x[:, None], labels[:, None]), torch.ones(len(x), 1, dtype=torch.float64))
-        line = judged(self, Answer(_TwoReleases(), guess, seconds))
-        certain = None if any(each.certain is None for each in told) else Cells.joined([each.certain for each in told])
-        finding = replace(
-            line.finding, name=name, luck=self._luck(x), cells=CellsKept.of(cells, certain, self.rows.x, self.table.x)
-        )
-        finding = self._with_target(finding, labels, known, proven)
-        if self.scoring.cells is None and len(told) == 1 and told[0].deviation is not None:
-            bars = torch.from_numpy(np.where(cells.kept == Kept.EXACT, 0.0, told[0].deviation.numpy()))
-            finding = replace(finding, predicted=self.scoring.criterion(bars, torch.zeros_like(bars)).numpy())
-        return line._replace(finding=finding)
-
-    def _luck(self, x: Tensor) -> Luck:
-        """What the guesses come to with rows that did not change."""
-
-        def scored(guess: Tensor, truth: Tensor) -> tuple[Scores, NDArray[np.bool_]]:
-            scores = self.scoring.scores(guess, truth)
-            best = np.minimum.reduce([errors[self.scoring.headline.name] for errors in self._errors_of(truth).values()])
-            return scores, np.asarray(scores.headline < best)
-
-        return among_other_rows(scored, x, self.rows.x, self.others.x, self.scoring.threshold)
-
-    def _with_target(self, finding: Finding, labels: Tensor, known: Tensor, proven: Tensor) -> Finding:
-        """The finding with the targets that come back, beside the most common one of the rows that did not change."""
-        y = self.table.y
-        if bool((y == y[0]).all()):
-            return finding
-        if not bool(known.any()):
-            return replace(finding, labels_right=np.zeros_like(finding.labels_right), label_errors=None)
-        k = len(labels)
-        read = targets_right(labels, self.rows.y, y) & known.reshape(k, -1).numpy()
-        common = y.double().mean(0) if y.is_floating_point() else y.mode().values
-        guessed = targets_right(common.to(y).expand_as(self.rows.y), self.rows.y, y)
-        target = TargetRead(read, guessed, read & proven.reshape(k, -1).numpy(), np.ones(k, dtype=np.bool_))
-        cells = None if finding.cells is None else finding.cells.with_target(target)
-        return replace(finding, target=target, labels_right=read.all(1), cells=cells)
-
-    def too_few(self, played: Sequence[Played]) -> list[str]:
-        """Where a guess is nearer than every baseline, and too few other rows show whether that is chance."""
-        needed = math.ceil(TESTS / LEVEL)
-        if len(self.others) >= needed or all(line.finding.cells.exact_share == 0 for line in played):
-            return []
-        return [
-            f"{len(self.others):,} rows did not change; {needed:,} are needed to tell a likeness of the changed row from "
-            "chance."
-        ]
-
-
-class _TwoReleases:
-    """The name of the attack."""

@@ -57,7 +57,9 @@ def _together(tables: Sequence[Any]) -> Tensor:
 
         columns = list(tables[0].columns)
         if any(list(table.columns) != columns for table in tables[1:]):
-            raise ValueError("audit: the tables have different columns. Pass both releases' data with the same columns.")
+            raise ValueError(
+                "audit: the tables have different columns. Pass both releases' data with the same columns."
+            )
         return coded(pandas.concat(tables, ignore_index=True))[0]
     arrays = [np.asarray(table.detach().cpu() if isinstance(table, Tensor) else table) for table in tables]
     arrays = [array.reshape(len(array), -1) for array in arrays]

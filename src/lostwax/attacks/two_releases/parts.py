@@ -182,7 +182,12 @@ def subtracted(
         pairs.append(_Pair(here, there, changes, first.columns, second.columns, (more[0], more[1])))
         spreads += pairs[-1].spreads()
     for pair in pairs:
-        for answer, is_certain, source in (*pair.by_sums(), *pair.by_stored(), *pair.by_extremes(), *pair.by_present(spreads)):
+        for answer, is_certain, source in (
+            *pair.by_sums(),
+            *pair.by_stored(),
+            *pair.by_extremes(),
+            *pair.by_present(spreads),
+        ):
             answers.append(answer)
             certain += [answer.candidates[0]] if is_certain else []
             sources.append(source)
@@ -213,7 +218,9 @@ class _Pair:
         self.count, self.width = len(changes.removed), len(columns.categories)
         self.unread = list[str]()
 
-    def answer(self, games: Sequence[int], rows: Tensor, kept: Kept = Kept.EXACT, label: Tensor | None = None) -> Revealed:
+    def answer(
+        self, games: Sequence[int], rows: Tensor, kept: Kept = Kept.EXACT, label: Tensor | None = None
+    ) -> Revealed:
         """Rows (g, D) of this part as what is known of some games."""
         cells = self.here.back(rows).at_most(kept)
         lost = Cells.lost(self.count, self.width)
@@ -318,8 +325,10 @@ class _Pair:
         else:  # categories by their names
             cells = [part.back(rows.x.double()) for part, rows in ((self.here, stored), (self.there, later))]
             there = recoded(cells[1], self.others, self.columns)
-            keys = [row_keys(torch.from_numpy(np.where(each.kept > Kept.LOST, each.values.astype(float), np.nan)))
-                    for each in (cells[0], there)]
+            keys = [
+                row_keys(torch.from_numpy(np.where(each.kept > Kept.LOST, each.values.astype(float), np.nan)))
+                for each in (cells[0], there)
+            ]
         left = Counter(keys[1].tolist())
         gone = []
         for place, key in enumerate(keys[0].tolist()):
@@ -393,9 +402,7 @@ def _solved(
         yield row[None], Kept.EXACT
 
 
-def _of_present(
-    present: Present, later: Present, rows: int, spreads: Sequence[Spread]
-) -> tuple[Tensor, Tensor]:
+def _of_present(present: Present, later: Present, rows: int, spreads: Sequence[Spread]) -> tuple[Tensor, Tensor]:
     """(d,) the value of the removed row in each column, and (d,) an estimate: c m - (c - 1) m' for c rows with a value.
 
     It is missing (infinite) where the mean m is the m' of before. c is not known. With a sum of squared deviations q
