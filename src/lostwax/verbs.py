@@ -154,8 +154,8 @@ def audit(
         no_metrics = isinstance(metrics, tuple | list) and not metrics
         options = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
         if before is not None:
-            options |= {"trainer": trainer, "games": games, "sample_weight": sample_weight}
-            return audits.audit_two_releases(model, data, before, settings, options)
+            more = {"trainer": trainer, "games": games, "sample_weight": sample_weight}
+            return audits.audit_two_releases(model, data, before, settings, {**options, **more})
         return audits.audit_model(model, data, settings, trainer=trainer, sample_weight=sample_weight, options=options)
     if sample_weight is not None:
         raise TypeError("audit: sample_weight applies only with data=(X, y). Leave it out.")

@@ -98,6 +98,6 @@ class ChangedRows(OneGamePerRow):
         if len(self.others) >= needed:
             return []
         return [
-            f"{len(self.others):,} other {self.noun}s are in both releases; {needed:,} are needed to tell a likeness of "
-            "a changed one from chance."
+            f"{len(self.others):,} other {self.noun}s are in both releases; {needed:,} are needed to tell a likeness "
+            "of a changed one from chance."
         ]

@@ -134,7 +134,7 @@ def among_other_rows(
     others: Tensor,
     threshold: float,
 ) -> Luck:
-    """The guesses (k, d) for secret rows beside what they come to with other rows (s, d) of the same table.
+    """The guesses (k, ...) for secret rows beside what they come to with other rows (s, ...) of the same table.
 
     If the guesses owe nothing to which rows are secret, these are exchangeable with the others. `scored` gives the
     scores of pairs, and whether each guess is nearer than every baseline. One game is compared with every other row,
@@ -142,40 +142,36 @@ def among_other_rows(
     """
     k, random = len(guesses), generator(0, "luck", "other rows")
     some = others[torch.from_numpy(np.sort(random.permutation(len(others))[:OTHER_ROWS]))]
-    pairs = (
-        guesses.repeat_interleave(len(some) + 1, 0),
-        torch.cat([torch.cat([secret[None], some]) for secret in secrets]),
-    )
-    scores, nearer = scored(*pairs)
-    shape = (k, len(some) + 1)  # the own secret first
-    error, criterion, wins = (part.reshape(shape) for part in (scores.headline, scores.criterion, nearer))
-    error, rebuilt = np.nan_to_num(error, posinf=1e300), criterion <= threshold
-    places = np.arange(1, shape[1])[None] if k == 1 else random.integers(1, shape[1], size=(k, DRAWS))
-    drawn = [np.take_along_axis(part, places, 1) for part in (rebuilt, wins, -error)]  # (k, draws)
-    as_good = [
-        (1 + float((part.mean(0) >= each[:, 0].mean() - 1e-12).sum())) / (1 + places.shape[1])
-        for part, each in zip(drawn, (rebuilt, wins, -error), strict=True)
-    ]
+    rivals = torch.cat([torch.cat([secret[None], some]) for secret in secrets])  # the own secret first
+    scores, nearer = scored(guesses.repeat_interleave(len(some) + 1, 0), rivals)
+    criterion = scores.criterion.reshape(k, -1)
+    error = np.nan_to_num(scores.headline, posinf=1e300).reshape(k, -1)
+    rebuilt, wins = (criterion <= threshold).astype(float), nearer.reshape(k, -1).astype(float)
+    places = np.arange(1, len(some) + 1)[None]
+    if k > 1:
+        places = random.integers(1, len(some) + 1, size=(k, DRAWS))
+
+    def as_good(goodness: NDArray[np.float64]) -> float:
+        drawn = np.take_along_axis(goodness, places, 1).mean(0)
+        return float((1 + (drawn >= goodness[:, 0].mean() - 1e-12).sum()) / (1 + places.shape[1]))
+
     closest, best = 1.0, int(criterion[:, 0].argmin())
     if rebuilt[best, 0] and wins[best, 0]:  # as in `_closest`
-        within, rest = (
-            int((criterion[best, 1:] <= criterion[best, 0]).sum()),
-            float(criterion[best, 1:].min(initial=1e300)),
-        )
-        ratio = 1.0 if within else criterion[best, 0] / max(rest, 1e-300)
+        within = int((criterion[best, 1:] <= criterion[best, 0]).sum())
+        ratio = 1.0 if within else float(criterion[best, 0]) / max(float(criterion[best, 1:].min()), 1e-300)
         if _made_of_values(guesses[best : best + 1], some):
             ratio = 1.0 if within or not _all_different(some) else 2 / len(some)
-        closest = k * (1 + within) * ratio / shape[1]
-    won = [1.0 if not part[:, 0].any() else share for part, share in zip((rebuilt, wins), as_good[:2], strict=True)]
+        closest = min(1.0, k * (1 + within) * ratio / (1 + len(some)))
+    chances = [as_good(part) if part[:, 0].any() else 1.0 for part in (rebuilt, wins)]
     return Luck(
         games=k,
         rebuilt=float(rebuilt[:, 0].sum()),
         rebuilt_by_luck=float(rebuilt.mean()),
-        closest=min(1.0, closest),
+        closest=closest,
         nearer=float(wins[:, 0].sum()),
         nearer_by_luck=float(wins.mean()),
-        farther=float((error[:, 1:] > error[:, :1]).mean()) if len(some) else 0.5,
-        other_rows=(min(1.0, 2 * min(won[0], closest)), won[1], as_good[2]),
+        farther=float((error[:, 1:] > error[:, :1]).mean()),
+        other_rows=(min(1.0, 2 * min(chances[0], closest)), chances[1], as_good(-error)),
     )
 
 

@@ -112,9 +112,9 @@ def _ends_there(net: nn.Module, start: nn.Module, table: Records, trainer: Any) 
     miss = float((ends.flat() - released.flat()).double().cpu().norm() / way.clamp_min(1e-300))
     if not miss <= MISS:
         raise ValueError(
-            f"audit: {type(trainer).__name__} on these records from the earlier weights does not end at the later ones: "
-            f"it misses them by {miss:.2g} of the way between them, and {MISS:g} is allowed. Pass the very trainer (lr, "
-            "steps, ...) and records, in their order, that made them."
+            f"audit: {type(trainer).__name__} on these records does not lead from the earlier weights to the later ones: "
+            f"it misses them by {miss:.2g} of the way, and {MISS:g} is allowed. Pass the very trainer (lr, steps, ...) "
+            "and records, in their order, that made them."
         )
     return released, miss
 
@@ -149,8 +149,8 @@ def _trained_again(
     removed = len(changes.removed) > 0
     if len(changes.removed) + len(changes.added) != 1:
         raise ValueError(
-            f"audit: {len(changes.removed)} records were removed and {len(changes.added)} added. A net that was trained "
-            "again is audited for a single record: pass releases that differ in one."
+            f"audit: {len(changes.removed)} records were removed and {len(changes.added)} added. A net that was "
+            "trained again is audited for a single record: pass releases that differ in one."
         )
     (net, earlier), (later_table, earlier_table) = nets, tables
     unlearns = trainer_facts(trainer, net, len(later_table)).unlearns is not None
@@ -168,10 +168,9 @@ def _trained_again(
     guess, seconds = _guessed(attack, knowledge, difference, None, settings.seed)
     how = "unlearned" if unlearns else "trained again"
     kind = f"{type(net).__name__}, {how} by {type(trainer).__name__}"
+    verb, which = ("removed", "earlier") if removed else ("added", "later")
     notes = (
-        Note(
-            f"{'removed' if removed else 'added'}: record {int(row[0])} of the {'earlier' if removed else 'later'} data."
-        ),
+        Note(f"{verb}: record {int(row[0])} of the {which} data."),
         Note(f"the earlier release: {again.note}"),
         Note(f"learned from differences of models on {paired.bases} public base sets of {size:,} records."),
     )

@@ -9,7 +9,7 @@ with these, if the files tell nothing of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, NamedTuple
@@ -22,8 +22,17 @@ from lostwax.adapters.model_files import load_model
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.two_releases import at_last_step, joint_codes, second_moments
 from lostwax.adapters.slips import check_data
-from lostwax.attacks.two_releases import Changes, PublicSample, Subtracted, solve_changed_row, subtracted
-from lostwax.attacks.two_releases.parts import PlaceMap, matched_parts, recoded
+from lostwax.attacks.two_releases import (
+    Changes,
+    PlaceMap,
+    PublicSample,
+    Subtracted,
+    matched_parts,
+    recoded,
+    solve_changed_row,
+    subtract_trees,
+    subtracted,
+)
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.changed_rows import ChangedRows
@@ -31,8 +40,9 @@ from lostwax.audits.checks import check_rows_differ
 from lostwax.audits.models import read_release, with_untold
 from lostwax.audits.play import Answer, Played, Settings, filled, of_table
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Adversary, Cells, Columns, Fitted, Guess, Kept, Note, Part, Records, ReleasedTable
+from lostwax.games import Adversary, Cells, Columns, Fitted, Guess, Kept, Note, Part, Records, ReleasedTable, Stationary
 from lostwax.games.cells import Revealed
+from lostwax.games.fitted import gap
 from lostwax.progress import progress
 from lostwax.trainers.optimum import polish
 
@@ -227,8 +237,7 @@ def _notes(parts: Sequence[Solved], played: Sequence[Played]) -> list[Note]:
         table = "the earlier" if verb == "removed" else "the later"
         listed = ", ".join(map(str, rows[:10])) + (f" and {len(rows) - 10:,} more" if len(rows) > 10 else "")
         notes.append(Note(f"{verb}: row{'s' if len(rows) > 1 else ''} {listed} of {table} table."))
-        exact = [source for source in each.subtracted.sources]
-        if exact:
+        if exact := each.subtracted.sources:
             notes.append(
                 Note(
                     f"{' and '.join(exact)}: the difference between the two releases shows rows that were {verb}.",
@@ -261,20 +270,23 @@ class Solved:
         ]
         by_sums = subtracted(first, second, changes, (squares[0], squares[1]))
         unread = [*first.unread, *second.unread, *by_sums.unread]
-        lines, merged = {}, Told.of(by_sums.answers, by_sums.certain, first, changes.removed)
+        answers, certain = [*by_sums.answers], [*by_sums.certain]
+        for answer, sentence in _by_trees(direction):
+            unread += [] if sentence is None else [sentence]
+            if answer is not None:
+                answers.append(answer)
+                certain += answer.candidates
+        lines, merged = {}, Told.of(answers, certain, first, changes.removed)
         equations = [pair for pair in matched_parts(first, second) if pair[0].fitted.model is not None]
-        converged = bool(equations)
-        for name in ("as released", "as converged"):
-            answers, failed = list[Equation](), False
-            for here, there in equations if public is not None or name == "as released" else ():
-                answer = _by_equation(direction, here, there, public, merged, at_optimum=name == "as converged")
-                if isinstance(answer, str):
-                    failed, converged = True, False
-                    unread.append(answer)
-                else:
-                    answers.append(answer)
-            if name == "as released" or (converged and not failed and answers):
-                lines[name] = merged.with_equations(answers, first, changes.removed)
+        for name in ("as released", "as converged") if equations else ("as released",):
+            told = [
+                _by_equation(direction, here, there, public, merged, at_optimum=name == "as converged")
+                for here, there in equations
+            ]
+            unread += [why for why in told if isinstance(why, str)]
+            solved = [equation for equation in told if not isinstance(equation, str)]
+            if name == "as released" or (solved and len(solved) == len(told)):
+                lines[name] = merged.with_equations(solved, first, changes.removed)
         rows = changes.removed
         truth = Records(first.table.x[rows], first.table.y[rows])
         return cls(direction, truth, lines, by_sums, tuple(dict.fromkeys(unread)))
@@ -341,6 +353,23 @@ class Told(NamedTuple):
         )
 
 
+def _by_trees(direction: Direction) -> Iterator[tuple[Revealed | None, str | None]]:
+    """What trees tell of the one removed row, and a sentence on those that were not compared."""
+    first, changes = direction.first.released, direction.changes
+    for here, there in matched_parts(first, direction.second.released):
+        if here.fitted.forest is None or there is None:
+            continue
+        name = here.fitted.name
+        if len(changes.removed) != 1 or len(changes.added):
+            yield None, f"{name}'s trees were not compared: this takes a single row that was removed or added."
+            continue
+        told = subtract_trees(here, there, first.columns.blind(first.table.x, changes.removed))
+        left = told.trees - told.compared
+        why = f"{name}: {left:,} of {told.trees:,} trees were not compared: they count samples or weights of rows."
+        deeper = f"{name}'s trees were compared down to the first node in which they differ, and not below."
+        yield told.answer, why if left else deeper
+
+
 def _by_equation(
     direction: Direction,
     here: Part,
@@ -356,14 +385,12 @@ def _by_equation(
         return f"{name}'s weights: the difference {NO_PUBLIC}"
     if there is None or len(changes.removed) != 1 or len(changes.added):
         return f"{name}'s weights were not compared: this takes a single row that was removed or added."
-    models = [part.fitted for part in (here, there)]
-    sizes = [0 if one.model is None else one.model.total().numel() for one in models]
-    if models[0].model is None or models[1].model is None or models[0].model.bias is None or sizes[0] != sizes[1]:
+    first, second = fitted.model, there.fitted.model
+    if first is None or second is None or first.bias is None or first.weight.shape != second.weight.shape:
         return f"{name}'s weights were not compared: it has no intercept, or another shape in the other release."
-    if models[0].model.sparse or sizes[0] > MAX_EQUATION:
+    if first.sparse or first.total().numel() > MAX_EQUATION:
         return f"{name}'s weights were not compared: a model with an L1 penalty, or with more than {MAX_EQUATION:,}."
-    weight = fitted.weight
-    if not bool((weight == 1).all()) or not bool((models[1].weight == 1).all()):
+    if not bool((fitted.weight == 1).all()) or not bool((there.fitted.weight == 1).all()):
         return f"{name}'s weights were not compared: its rows have weights."
     places = [at_last_step(version.model, public[0]) for version in (direction.first, direction.second)]
     own = at_last_step(direction.first.model, direction.first.X)
@@ -371,7 +398,8 @@ def _by_equation(
         return f"{name}'s weights were not compared: it is not the last step of a pipeline."
     # of a missing value, what it was filled in with changed too: a small part of a sum of residuals, which is left out
     present = ~direction.first.released.table.x[changes.shared[0]].isnan().any(1)
-    between = PlaceMap.of(*(part.fitted.table.x[rows[present]] for part, rows in zip((here, there), changes.shared)))
+    shared = [rows[present] for rows in changes.shared]
+    between = PlaceMap.of(fitted.table.x[shared[0]], there.fitted.table.x[shared[1]])
     if not bool((between.column >= 0).all()):
         return f"{name}'s weights were not compared: the steps before it changed."
     y = _public_labels(direction.first.released, fitted, public[1])
@@ -379,19 +407,16 @@ def _by_equation(
         return (
             f"{name}'s weights were not compared: the public sample has labels that it was not fitted on, or is small."
         )
+    noise: Tensor | None = _left(first, fitted) + _left(second, there.fitted)
     if at_optimum:
-        polished = [polish(one.model, one.table, one.weight) for one in models if one.model is not None]
-        if not all(one.converged for one in polished):
+        polished = [polish(model, each.table, each.weight) for model, each in ((first, fitted), (second, there.fitted))]
+        if not all(best.converged for best in polished):
             return "There is no line 'as converged': no optimum could be reached."
-        models = [replace(one, model=best.model) for one, best in zip(models, polished, strict=True)]
+        first, second, noise = polished[0].model, polished[1].model, None
     row = _row_at(direction.first.released, here, told, changes)
-    residual = None if at_optimum else sum(_left(one) for one in models)
-    sample = PublicSample(places[0], places[1], y)
+    sample, encoding = PublicSample(places[0], places[1], y), (between.slope, between.offset)
     with progress("the equations of both releases"):
-        solved = solve_changed_row(
-            models[0].model, models[1].model, sample, len(fitted.table), (between.slope, between.offset),
-            row=row, noise=residual,
-        )  # fmt: skip
+        solved = solve_changed_row(first, second, sample, len(fitted.table), encoding, row=row, noise=noise)
     cells, moved = (here.back(x[None]) for x in (solved.x, solved.x + solved.deviation))
     deviation = torch.from_numpy(np.abs((moved.values - cells.values).astype(np.float64))[0]).nan_to_num()
     known = torch.ones(1, dtype=torch.bool)
@@ -409,12 +434,8 @@ def _row_at(released: ReleasedTable, part: Part, told: Told, changes: Changes) -
     return way.slope * row + way.offset if bool((way.column >= 0).all()) else None
 
 
-def _left(fitted: Fitted) -> Tensor:
-    """(c, D) the variance that a solver leaves: the squared gradient at its weights, the same in all coordinates."""
-    from lostwax.games.fitted import gap
-
-    model = fitted.model
-    assert model is not None
+def _left(model: Stationary, fitted: Fitted) -> Tensor:
+    """(c, D) the variance that a solver leaves: the squared gradient at its weights, the same for all outputs."""
     left = gap(model, fitted.table, fitted.weight)
     left = torch.cat([left[:, :-1] * model.scale + left[:, -1:] * model.shift, left[:, -1:]], 1)
     return left.square().mean(0, keepdim=True).expand_as(left)

@@ -27,7 +27,9 @@ def joint_codes(tables: Sequence[tuple[Any, Any]]) -> tuple[list[list[object]], 
     Categories have the codes that the first table alone gives them.
     """
     sizes = [X.shape[0] if hasattr(X, "shape") else len(X) for X, _ in tables]
-    labels = [np.zeros(size) if y is None else inputs.targets(y, size) for size, (_, y) in zip(sizes, tables)]
+    labels = [
+        np.zeros(size) if y is None else inputs.targets(y, size) for size, (_, y) in zip(sizes, tables, strict=True)
+    ]
     every_label = np.concatenate(labels)
     if every_label.dtype.kind != "f":
         every_label = np.unique(every_label, return_inverse=True, axis=0)[1].astype(np.float64)
@@ -41,13 +43,12 @@ def joint_codes(tables: Sequence[tuple[Any, Any]]) -> tuple[list[list[object]], 
         return _split(keys, sizes), None
     else:
         x = _together([X for X, _ in tables])
-    joint = row_keys(torch.cat([x, y], 1)).tolist()
-    return _split(joint, sizes), list(x.split(sizes))
+    return _split(row_keys(torch.cat([x, y], 1)).tolist(), sizes), list(torch.split(x, sizes))
 
 
-def _split(keys: list[object], sizes: Sequence[int]) -> list[list[object]]:
+def _split(keys: Sequence[object], sizes: Sequence[int]) -> list[list[object]]:
     ends = np.cumsum(sizes).tolist()
-    return [keys[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    return [list(keys[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
 
 def _together(tables: Sequence[Any]) -> Tensor:

@@ -34,6 +34,7 @@ STEPS = 50  # of Gauss-Newton
 CONVERGED = 1e-10  # relative change of the objective
 LABELS = 3  # that are solved for, the likeliest ones
 FEWEST_PUBLIC = 10
+TINY = 1e-24  # where no public row moves at all
 JITTER = 1e-5  # of the mean variance: what a few public rows never show may still occur
 
 
@@ -69,8 +70,9 @@ class _Noisy(NamedTuple):
         diagonal = covariance.diagonal().clone()
         covariance = (1 - SHRINKAGE) * self.rows * covariance
         covariance.diagonal().add_(SHRINKAGE * self.rows * diagonal + extra)
-        covariance.diagonal().add_(JITTER * covariance.diagonal().mean())
-        return torch.linalg.inv(covariance)
+        covariance.diagonal().add_(JITTER * covariance.diagonal().mean() + TINY)
+        precision: Tensor = torch.linalg.inv(covariance)
+        return precision
 
 
 class _Prior(NamedTuple):
@@ -184,10 +186,7 @@ class _Problem:
             yield self._descend(None, row)
             return
         r = self.noisy.value[:, -1]
-        if row is None and len(r) > 1:
-            labels = r.argsort()[:LABELS].tolist()
-        else:
-            labels = list(range(self.classes))
+        labels = r.argsort()[:LABELS].tolist() if row is None and len(r) > 1 else range(self.classes)
         for label in labels:
             yield self._descend(torch.tensor(label), row)
 

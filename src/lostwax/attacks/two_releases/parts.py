@@ -22,8 +22,8 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from lostwax.attacks.closed_form.stored import row_keys
-from lostwax.games import Cells, Columns, Extremes, Kept, Part, Present, ReleasedTable, Stored, Sums
-from lostwax.games.cells import Bounds, Revealed
+from lostwax.games import Cells, Columns, Kept, Part, Present, ReleasedTable, Stored, Sums
+from lostwax.games.cells import Revealed
 
 SAME = 1e-9  # of a column's spread: two numbers are equal
 SURE = 1e-6  # of a column's spread: a number that rounding moves by less is exact
@@ -45,8 +45,8 @@ class Changes(NamedTuple):
         places = defaultdict[object, list[int]](list)
         for row, key in enumerate(second):
             places[key].append(row)
-        pairs = [(row, places[key].pop(0)) for row, key in enumerate(first) if places[key]]
-        in_first, in_second = (torch.tensor(rows, dtype=torch.long) for rows in (zip(*pairs) if pairs else ((), ())))
+        pairs = torch.tensor([(row, places[key].pop(0)) for row, key in enumerate(first) if places[key]])
+        in_first, in_second = pairs.reshape(-1, 2).long().unbind(1)
         removed, added = (_others(len(keys), rows) for keys, rows in ((first, in_first), (second, in_second)))
         return cls(removed, added, (in_first, in_second))
 
@@ -178,8 +178,8 @@ def subtracted(
         if facts.model is None and facts.forest is None and len(facts.table) != len(first.table):
             unread.append(f"{facts.name} was fitted on a part of the rows, and was not compared.")
             continue
-        more = [of_parts[numbers[side][id(part)]] for side, (of_parts, part) in enumerate(zip(squares, (here, there)))]
-        pairs.append(_Pair(here, there, changes, first.columns, second.columns, (more[0], more[1])))
+        more = squares[0][numbers[0][id(here)]], squares[1][numbers[1][id(there)]]
+        pairs.append(_Pair(here, there, changes, first.columns, second.columns, more))
         spreads += pairs[-1].spreads()
     for pair in pairs:
         for answer, is_certain, source in (
