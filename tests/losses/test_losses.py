@@ -10,6 +10,7 @@ from lostwax.losses import (
     Huber,
     ModifiedHuber,
     MultiLabel,
+    Negated,
     ProbitLoss,
     SquaredEpsilonInsensitive,
     SquaredError,
@@ -19,7 +20,7 @@ from lostwax.losses import (
 )
 
 KINDS = [BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie]
-KINDS += [MultiLabel, ProbitLoss, SquaredSignError, ModifiedHuber, Huber, SquaredEpsilonInsensitive]
+KINDS += [MultiLabel, Negated, ProbitLoss, SquaredSignError, ModifiedHuber, Huber, SquaredEpsilonInsensitive]
 
 EXAMPLES = [example for kind in KINDS for example in instances(kind)]
 every_loss = pytest.mark.parametrize(("loss", "y"), EXAMPLES, ids=lambda value: str(value)[:40])

@@ -70,10 +70,9 @@ class ChangedRows(OneGamePerRow):
     def _luck(self, x: Tensor) -> Luck:
         """What the guesses come to with rows that did not change."""
 
-        def scored(guess: Tensor, truth: Tensor) -> tuple[Scores, NDArray[np.bool_]]:
-            scores = self.scoring.scores(guess, truth)
-            best = np.minimum.reduce([errors[self.scoring.headline.name] for errors in self._errors_of(truth).values()])
-            return scores, np.asarray(scores.headline < best)
+        def scored(guess: Tensor, truth: Tensor) -> tuple[Scores, NDArray[np.float64]]:
+            errors = [each[self.scoring.headline.name] for each in self._errors_of(truth).values()]
+            return self.scoring.scores(guess, truth), np.asarray(np.minimum.reduce(errors))
 
         return among_other_rows(scored, x, self.rows.x, self.others.x, self.scoring.threshold)
 

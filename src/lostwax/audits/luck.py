@@ -128,7 +128,7 @@ def luck_of_swapped(rules: Rules, guesses: Records, swapped: Records, secrets: R
 
 
 def among_other_rows(
-    scored: Callable[[Tensor, Tensor], tuple[Scores, NDArray[np.bool_]]],
+    scored: Callable[[Tensor, Tensor], tuple[Scores, NDArray[np.float64]]],
     guesses: Tensor,
     secrets: Tensor,
     others: Tensor,
@@ -137,16 +137,17 @@ def among_other_rows(
     """The guesses (k, ...) for secret rows beside what they come to with other rows (s, ...) of the same table.
 
     If the guesses owe nothing to which rows are secret, these are exchangeable with the others. `scored` gives the
-    scores of pairs, and whether each guess is nearer than every baseline. One game is compared with every other row,
-    several with draws of other rows.
+    scores of pairs, and the headline error of the best baseline for each. One game is compared with every other row,
+    several with draws of other rows. Being nearer than every baseline counts by how much nearer.
     """
     k, random = len(guesses), generator(0, "luck", "other rows")
     some = others[torch.from_numpy(np.sort(random.permutation(len(others))[:OTHER_ROWS]))]
     rivals = torch.cat([torch.cat([secret[None], some]) for secret in secrets])  # the own secret first
-    scores, nearer = scored(guesses.repeat_interleave(len(some) + 1, 0), rivals)
+    scores, baseline = scored(guesses.repeat_interleave(len(some) + 1, 0), rivals)
     criterion = scores.criterion.reshape(k, -1)
     error = np.nan_to_num(scores.headline, posinf=1e300).reshape(k, -1)
-    rebuilt, wins = (criterion <= threshold).astype(float), nearer.reshape(k, -1).astype(float)
+    nearer = (1 - error / baseline.reshape(k, -1).clip(1e-300)).clip(0, 1)
+    rebuilt, wins = (criterion <= threshold).astype(float), (nearer > 0).astype(float)
     places = np.arange(1, len(some) + 1)[None]
     if k > 1:
         places = random.integers(1, len(some) + 1, size=(k, DRAWS))
@@ -162,7 +163,7 @@ def among_other_rows(
         if _made_of_values(guesses[best : best + 1], some):
             ratio = 1.0 if within or not _all_different(some) else 2 / len(some)
         closest = min(1.0, k * (1 + within) * ratio / (1 + len(some)))
-    chances = [as_good(part) if part[:, 0].any() else 1.0 for part in (rebuilt, wins)]
+    chances = [as_good(part) if part[:, 0].any() else 1.0 for part in (rebuilt, nearer)]
     return Luck(
         games=k,
         rebuilt=float(rebuilt[:, 0].sum()),

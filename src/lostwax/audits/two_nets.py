@@ -112,9 +112,9 @@ def _ends_there(net: nn.Module, start: nn.Module, table: Records, trainer: Any) 
     miss = float((ends.flat() - released.flat()).double().cpu().norm() / way.clamp_min(1e-300))
     if not miss <= MISS:
         raise ValueError(
-            f"audit: {type(trainer).__name__} on these records does not lead from the earlier weights to the later ones: "
-            f"it misses them by {miss:.2g} of the way, and {MISS:g} is allowed. Pass the very trainer (lr, steps, ...) "
-            "and records, in their order, that made them."
+            f"audit: {type(trainer).__name__} on these records does not lead from the earlier weights to the later: "
+            f"it misses them by {miss:.2g} of the way, and {MISS:g} is allowed. Pass the very trainer (lr, steps, "
+            "...) and records, in their order, that made them."
         )
     return released, miss
 

@@ -155,11 +155,13 @@ def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, sett
     truth = Records(torch.cat([each.truth.x for each in parts]), torch.cat([each.truth.y for each in parts]))
     scoring = Scoring.of_cells(main.table.x, main.columns, settings.threshold)
     shared = directions[0].changes.shared[0]
+    public_rows = directions[0].public if len(parts) == 1 else None
+    others = main.table.x if public_rows is None else public_rows.x
     judging = ChangedRows(
         truth,
         main.table[shared],
-        main.columns.blind(main.table.x, shared[:1]),
-        directions[0].public if len(parts) == 1 else None,
+        main.columns.blind(others, torch.zeros(1, dtype=torch.long)),
+        public_rows,
         scoring,
         main.table,
     )

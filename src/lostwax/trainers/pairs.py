@@ -63,10 +63,8 @@ class Unlearned:
         return by(net, Cohort(cohort.shared, cohort.shared[empty], numbers), seed=seed)
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """The steps of unlearning."""
-        before = self.trainer(net, cohort, seed=seed)
-        by: Trainer = replace(self.by, init=_From(before.params))  # type: ignore[type-var]
-        return by.transcript(net, cohort, seed=seed)
+        """A single step: the release itself."""
+        return _one_step(self(net, cohort, seed=seed))
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         """That of training."""
@@ -127,8 +125,8 @@ class Paired:
         return self.trainer(net, dealt, seed=seed), self.trainer(net, alone, seed=seed)
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """None: a difference has no steps."""
-        raise ValueError("Paired: a difference of two releases has no steps.")
+        """A single step: the difference itself."""
+        return _one_step(self(net, cohort, seed=seed))
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         """That of training."""
@@ -137,3 +135,7 @@ class Paired:
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """Random: which public base set it is does not matter to the attack."""
         return TrainerFacts(deterministic=self.bases == 1, ordered=False)
+
+
+def _one_step(release: Release) -> Iterator[Step]:
+    yield Step(0, release.params, {name: torch.zeros_like(value) for name, value in release.params.items()})
