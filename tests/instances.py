@@ -216,7 +216,10 @@ INSTANCES = {
     Quantised: lambda: (Quantised(), Quantised(bits=4)),
     WeightNoise: lambda: (WeightNoise(sigma=0.01), WeightNoise(sigma=1.0)),
     Defended: defended_instances,
-    Paired: lambda: (Paired(GD(lr=0.2, steps=5), 10, bases=2), Paired(unlearned_instances()[0], 8, bases=3, scale=0.5)),
+    Paired: lambda: (
+        Paired(GD(lr=0.2, steps=5), 10, bases=2, block=1),
+        Paired(unlearned_instances()[0], 8, bases=3, scale=0.5),
+    ),
     Unlearned: unlearned_instances,
     Informed: informed_instances,
     Weak: lambda: (Weak(size=5), Weak(size=2, per_class=(1, 0, 1))),

@@ -1,4 +1,4 @@
-"""`lw.audit(after, data, before=(model, data))`: what changed is found, read exactly where it can be, never alarmed on."""
+"""`lw.audit(after, data, before=(model, data))`: what changed is found, and read exactly where it can be."""
 
 import numpy as np
 import pandas as pd

@@ -82,22 +82,23 @@ class Unlearned:
 class Paired:
     """Trained with one record minus trained without it, on `bases` public sets of `size` records of the known ones.
 
-    Model i has base set i modulo their number. If the inner trainer unlearns, the difference is that of unlearning.
-    `scale` multiplies it, where base sets are smaller than the training set was.
+    Models 0 to `block` - 1 have the first base set, and so on in turns. If the inner trainer unlearns, the difference
+    is that of unlearning. `scale` multiplies it, where base sets are smaller than the training set was.
     """
 
     trainer: Trainer
     size: int
     bases: int = 20
     scale: float = 1.0
+    block: int = 64
 
     def __post_init__(self) -> None:
-        check_fields(self, size=at_least(1), bases=at_least(1), scale=above(0))
+        check_fields(self, size=at_least(1), bases=at_least(1), scale=above(0), block=at_least(1))
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """The difference for each record of the cohort."""
         parts: dict[str, Tensor] = {}
-        base_of = cohort.index.cpu() % self.bases
+        base_of = cohort.index.cpu() // self.block % self.bases
         for number in range(self.bases):
             models = (base_of == number).nonzero().flatten().to(cohort.index.device)
             if not len(models):
