@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lostwax.audits.audit import Finding
 from lostwax.audits.cells import TargetRead
-from lostwax.audits.conclusion import LEVEL
+from lostwax.audits.conclusion import DOUBTFUL, LEVEL
 from lostwax.audits.luck import Luck, Scores, among_other_rows
 from lostwax.audits.play import Answer, Errors, OneGamePerRow, Played, check_shape, judged
 from lostwax.audits.scoring import Scoring, targets_right
@@ -92,9 +92,13 @@ class ChangedRows(OneGamePerRow):
         return replace(finding, target=target, labels_right=read.all(1), cells=cells)
 
     def too_few(self, played: Sequence[Played]) -> list[str]:
-        """That nothing is found where so few other rows could not show it: at least these are needed for a test."""
-        needed = math.ceil(TESTS / LEVEL)
-        if len(self.others) >= needed:
+        """That a guess may be a likeness of its row, and that there are too few other rows for a test of all lines."""
+        targets = (line.finding.target for line in played)
+        tests = sum(TESTS + (0 if target is None else target.read.shape[1]) for target in targets)
+        lucks = [line.finding.luck for line in played]
+        near = any(luck is not None and (luck.nearer > 0 or luck.farther > 1 - DOUBTFUL) for luck in lucks)
+        needed = math.ceil(tests / LEVEL)
+        if len(self.others) >= needed or not near:
             return []
         return [
             f"{len(self.others):,} other {self.noun}s are in both releases; {needed:,} are needed to tell a likeness "

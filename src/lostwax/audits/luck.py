@@ -156,23 +156,26 @@ def among_other_rows(
         drawn = np.take_along_axis(goodness, places, 1).mean(0)
         return float((1 + (drawn >= goodness[:, 0].mean() - 1e-12).sum()) / (1 + places.shape[1]))
 
-    closest, best = 1.0, int(criterion[:, 0].argmin())
-    if rebuilt[best, 0] and wins[best, 0]:  # as in `_closest`
-        within = int((criterion[best, 1:] <= criterion[best, 0]).sum())
-        ratio = 1.0 if within else float(criterion[best, 0]) / max(float(criterion[best, 1:].min()), 1e-300)
-        if _made_of_values(guesses[best : best + 1], some):
-            ratio = 1.0 if within or not _all_different(some) else 2 / len(some)
-        closest = min(1.0, k * (1 + within) * ratio / (1 + len(some)))
-    chances = [as_good(part) if part[:, 0].any() else 1.0 for part in (rebuilt, nearer)]
+    # as in `_closest`: of the game whose guess is closest to its secret, over its distance to the nearest other row
+    best = int(np.where(wins[:, 0] > 0, criterion[:, 0], np.inf).argmin())
+    within = int((criterion[best, 1:] <= criterion[best, 0]).sum())
+    ratio = 1.0 if within else float(criterion[best, 0]) / max(float(criterion[best, 1:].min()), 1e-300)
+    if _made_of_values(guesses[best : best + 1], some):
+        ratio = 1.0 if within or not _all_different(some) else 2 / len(some)
+    close = min(1.0, k * (1 + within) * ratio / (1 + len(some)))
+    chances = [
+        min(1.0, 2 * min(as_good(goodness), close)) if (won[:, 0] * wins[:, 0]).any() else 1.0
+        for goodness, won in ((rebuilt, rebuilt), (nearer, wins))
+    ]
     return Luck(
         games=k,
         rebuilt=float(rebuilt[:, 0].sum()),
         rebuilt_by_luck=float(rebuilt.mean()),
-        closest=closest,
+        closest=close if rebuilt[best, 0] * wins[best, 0] else 1.0,
         nearer=float(wins[:, 0].sum()),
         nearer_by_luck=float(wins.mean()),
         farther=float((error[:, 1:] > error[:, :1]).mean()),
-        other_rows=(min(1.0, 2 * min(chances[0], closest)), chances[1], as_good(-error)),
+        other_rows=(chances[0], chances[1], as_good(-error)),
     )
 
 
