@@ -49,6 +49,7 @@ from lostwax.trainers.optimum import polish
 MAX_CHANGED = 1_000  # rows: of so many, differences tell next to nothing of one
 FEWEST_PUBLIC = 10
 MAX_EQUATION = 4_000  # numbers
+NARROW = 0.9  # standard deviations: a predicted error below it is no all-clear; without the model it is about 1
 NO_PUBLIC = "was not compared: this takes a public sample of rows. Pass prior=(X, y)."
 
 
@@ -188,7 +189,7 @@ def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, sett
     count = max(len(direction.first.released.table) for direction in directions)
     if left_out:
         unread = (*unread, "rows that were added were not attacked: the two releases have different columns.")
-    few = judging.too_few(played)
+    few = (*judging.too_few(played), *_narrowed(played))
     return filled(
         judging,
         played,
@@ -225,6 +226,16 @@ def _line(judging: ChangedRows, name: str, told: Sequence[Told], seconds: float)
         bars = torch.from_numpy(np.where(cells.kept == Kept.EXACT, 0.0, told[0].deviation.numpy()))
         finding = replace(finding, predicted=judging.scoring.criterion(bars, torch.zeros_like(bars)).numpy())
     return line._replace(finding=finding)
+
+
+def _narrowed(played: Sequence[Played]) -> Iterator[str]:
+    """That the attack predicts a small error: one row cannot show that against chance, and it is no all-clear."""
+    bars = [line.finding.predicted for line in played if line.finding.predicted is not None]
+    if bars and (least := float(np.min(bars))) < NARROW:
+        yield (
+            f"The weights narrow the row down to {least:.2g} standard deviations, as the attack predicts from the "
+            "public sample; a single row cannot show that against chance."
+        )
 
 
 class TwoReleases:
