@@ -120,7 +120,7 @@ def main():
     if options.unlearning:
         by = lw.GD(lr=RATE, steps=STEPS, init=lw.inits.LeCunNormal(), tf32=plain.tf32)
         trainers[f"{options.activations[0]}, fine-tuned on the rest"] = Unlearned(plain, by)
-        up = lw.GD(lr=RATE, steps=STEPS, init=lw.inits.LeCunNormal(), loss=lw.losses.Negated(plain.loss))
+        up = lw.GD(lr=RATE, steps=STEPS, init=lw.inits.LeCunNormal(), loss=lw.trainers.Negated(plain.loss))
         trainers[f"{options.activations[0]}, gradient ascent"] = Unlearned(plain, up, on="erased")
     for name, trainer in trainers.items():
         activation = name.partition(",")[0]

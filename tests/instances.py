@@ -36,7 +36,6 @@ from lostwax.losses import (
     Huber,
     ModifiedHuber,
     MultiLabel,
-    Negated,
     ProbitLoss,
     SquaredEpsilonInsensitive,
     SquaredError,
@@ -64,7 +63,7 @@ from lostwax.shadows.linear_response import LinearResponse
 from lostwax.trainers.descent import GD, SGD, Adam, AdamW
 from lostwax.trainers.dpsgd import DPSGD
 from lostwax.trainers.optimum import Optimum
-from lostwax.trainers.pairs import Paired, Unlearned
+from lostwax.trainers.pairs import Negated, Paired, Unlearned
 
 
 def instances(kind):

@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from lostwax.fields import above, at_least, check_fields
-from lostwax.games import Loss, LossFacts
-from lostwax.games.facts import loss_facts
+from lostwax.games import LossFacts
 
 __all__ = ["BinaryCrossEntropy", "CrossEntropy", "Huber", "ModifiedHuber", "SquaredEpsilonInsensitive", "SquaredError"]
-__all__ += ["MultiLabel", "Negated", "ProbitLoss", "SquaredHinge", "SquaredSignError", "Tweedie"]
+__all__ += ["MultiLabel", "ProbitLoss", "SquaredHinge", "SquaredSignError", "Tweedie"]
 
 
 def indicators(y: Tensor, outputs: Tensor) -> Tensor:
@@ -331,27 +330,3 @@ class Tweedie(_OfTargets):
     def _slope(self, mu: Tensor) -> Tensor:
         factor, degree = {"log": (1, 1), "identity": (1, 0), "inverse": (-1, 2)}[self.link]
         return factor * mu ** (degree - self.power)
-
-
-@dataclass(frozen=True)
-class Negated:
-    """Minus another loss: training on it climbs that loss, as gradient-ascent unlearning does."""
-
-    inner: Loss
-
-    def facts(self, outputs: int) -> LossFacts:
-        """Those of the inner loss, without a minimum."""
-        facts = loss_facts(self.inner, outputs)
-        return (facts or LossFacts())._replace(attained=False)
-
-    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Minus the loss of each record."""
-        return -self.inner(outputs, y)
-
-    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Minus its derivative by the outputs."""
-        return -self.inner.residual(outputs, y)
-
-    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
-        """The label with this residual."""
-        return self.inner.label(outputs, -residual)

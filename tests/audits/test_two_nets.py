@@ -9,8 +9,8 @@ from torch import nn
 import lostwax as lw
 from lostwax.games import Cohort
 from lostwax.grades import Grade
-from lostwax.losses import CrossEntropy, Negated
-from lostwax.trainers import Unlearned
+from lostwax.losses import CrossEntropy
+from lostwax.trainers import Negated, Unlearned
 
 START = lw.inits.LeCunNormal()
 TRAINER = lw.GD(lr=0.1, momentum=0.9, steps=40, init=START)

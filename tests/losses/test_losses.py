@@ -10,7 +10,6 @@ from lostwax.losses import (
     Huber,
     ModifiedHuber,
     MultiLabel,
-    Negated,
     ProbitLoss,
     SquaredEpsilonInsensitive,
     SquaredError,
@@ -18,6 +17,7 @@ from lostwax.losses import (
     SquaredSignError,
     Tweedie,
 )
+from lostwax.trainers import Negated
 
 KINDS = [BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie]
 KINDS += [MultiLabel, Negated, ProbitLoss, SquaredSignError, ModifiedHuber, Huber, SquaredEpsilonInsensitive]

@@ -8,8 +8,8 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.games import Cohort, Records
-from lostwax.losses import CrossEntropy, Negated
-from lostwax.trainers import Paired, Unlearned
+from lostwax.losses import CrossEntropy
+from lostwax.trainers import Negated, Paired, Unlearned
 
 TRAINER = lw.GD(lr=0.2, momentum=0.9, steps=5, dtype=torch.float64, init=lw.inits.LeCunNormal())
 ASCENT = lw.GD(lr=0.05, steps=3, dtype=torch.float64, loss=Negated(CrossEntropy()))

@@ -22,7 +22,7 @@ from lostwax.adapters import torch as torch_nets
 from lostwax.adapters.checkpoint import unwrapped
 from lostwax.adapters.net_contents import released_state
 from lostwax.attacks import KernelRidge, Newton
-from lostwax.attacks.closed_form.stored import row_keys
+from lostwax.attacks.closed_form import row_keys
 from lostwax.attacks.two_releases import Changes
 from lostwax.audits.audit import Audit
 from lostwax.audits.changed_rows import ChangedRows

@@ -100,12 +100,12 @@ def audit_two_releases(model: Any, data: Any, before: Any, settings: Settings, o
     _check_changes(changes)
     directions = []
     for verb, order in (("removed", (0, 1)), ("added", (1, 0))):
-        own = changes if verb == "removed" else changes.reversed()
-        if len(own.removed):
+        these = changes if verb == "removed" else changes.reversed()
+        if len(these.removed):
             first, second = (versions[place] for place in order)
             _, codes = joint_codes([tables[place] for place in (*order, *range(2, len(tables)))])
             pool = None if public is None else _public_cells(first, public, codes)
-            directions.append(Direction(first, second, own, pool, verb))
+            directions.append(Direction(first, second, these, pool, verb))
     return _audit(directions, public, settings)
 
 
@@ -144,7 +144,7 @@ def _public_cells(first: Version, public: tuple[Any, Any], codes: Sequence[Tenso
 def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, settings: Settings) -> Audit:
     """All changed rows, removed ones first."""
     start = time.perf_counter()
-    solved = [Solved.of(direction, public) for direction in directions]
+    solved = [RowsRead.of(direction, public) for direction in directions]
     seconds = time.perf_counter() - start
     main = directions[0].first.released
     if any(direction.first.released.columns.names != main.columns.names for direction in directions):
@@ -242,7 +242,7 @@ class TwoReleases:
     """The name of the attack."""
 
 
-def _notes(parts: Sequence[Solved], played: Sequence[Played]) -> list[Note]:
+def _notes(parts: Sequence[RowsRead], played: Sequence[Played]) -> list[Note]:
     """Which rows left or came, and what of them can be read."""
     notes = []
     for each in parts:
@@ -263,7 +263,7 @@ def _notes(parts: Sequence[Solved], played: Sequence[Played]) -> list[Note]:
 
 
 @dataclass(frozen=True, eq=False)
-class Solved:
+class RowsRead:
     """What two releases tell of the rows of one direction."""
 
     direction: Direction
@@ -274,7 +274,7 @@ class Solved:
     notes: tuple[Note, ...] = ()
 
     @classmethod
-    def of(cls, direction: Direction, public: tuple[Any, Any] | None) -> Solved:
+    def of(cls, direction: Direction, public: tuple[Any, Any] | None) -> RowsRead:
         """By subtraction, and by the equations of linear models, as released and as converged."""
         (first, second), changes = (direction.first.released, direction.second.released), direction.changes
         squares = [
@@ -292,25 +292,25 @@ class Solved:
         lines, merged = {}, Told.of(answers, certain, first, changes.removed)
         equations = [pair for pair in matched_parts(first, second) if pair[0].fitted.model is not None]
         for name in ("as released", "as converged") if equations else ("as released",):
-            told = [
+            equation_answers = [
                 _by_equation(direction, here, there, public, merged, at_optimum=name == "as converged")
                 for here, there in equations
             ]
-            unread += [why for why in told if isinstance(why, str)]
-            solved = [equation for equation in told if not isinstance(equation, str)]
-            if name == "as released" or (solved and len(solved) == len(told)):
+            unread += [why for why in equation_answers if isinstance(why, str)]
+            solved = [equation for equation in equation_answers if not isinstance(equation, str)]
+            if name == "as released" or (solved and len(solved) == len(equation_answers)):
                 lines[name] = merged.with_equations(solved, first, changes.removed)
         rows = changes.removed
         truth = Records(first.table.x[rows], first.table.y[rows])
         return cls(direction, truth, lines, by_sums, tuple(dict.fromkeys(unread)))
 
-    def in_columns(self, columns: Columns) -> Solved:
+    def in_columns(self, columns: Columns) -> RowsRead:
         """The same with the codes of another table."""
-        own = self.direction.first.released.columns
-        if own.categories == columns.categories:
+        current = self.direction.first.released.columns
+        if current.categories == columns.categories:
             return self
-        truth = recoded(Cells(self.truth.x.numpy(), np.full(self.truth.x.shape, Kept.EXACT)), own, columns)
-        lines = {name: told._replace(cells=recoded(told.cells, own, columns)) for name, told in self.lines.items()}
+        truth = recoded(Cells(self.truth.x.numpy(), np.full(self.truth.x.shape, Kept.EXACT)), current, columns)
+        lines = {name: line._replace(cells=recoded(line.cells, current, columns)) for name, line in self.lines.items()}
         return replace(self, truth=Records(torch.from_numpy(truth.values), self.truth.y), lines=lines)
 
 
@@ -376,11 +376,11 @@ def _by_trees(direction: Direction) -> Iterator[tuple[Revealed | None, str | Non
         if len(changes.removed) != 1 or len(changes.added):
             yield None, f"{name}'s trees were not compared: this takes a single row that was removed or added."
             continue
-        told = subtract_trees(here, there, first.columns.blind(first.table.x, changes.removed))
-        left = told.trees - told.compared
-        why = f"{name}: {left:,} of {told.trees:,} trees were not compared: they count samples or weights of rows."
+        trees = subtract_trees(here, there, first.columns.blind(first.table.x, changes.removed))
+        left = trees.trees - trees.compared
+        why = f"{name}: {left:,} of {trees.trees:,} trees were not compared: they count samples or weights of rows."
         deeper = f"{name}'s trees were compared down to the first node in which they differ, and not below."
-        yield told.answer, why if left else deeper
+        yield trees.answer, why if left else deeper
 
 
 def _by_equation(
@@ -406,8 +406,8 @@ def _by_equation(
     if not bool((fitted.weight == 1).all()) or not bool((there.fitted.weight == 1).all()):
         return f"{name}'s weights were not compared: its rows have weights."
     places = [at_last_step(version.model, public[0]) for version in (direction.first, direction.second)]
-    own = at_last_step(direction.first.model, direction.first.X)
-    if own is None or places[0] is None or places[1] is None or not torch.equal(own, fitted.table.x):
+    inputs_here = at_last_step(direction.first.model, direction.first.X)
+    if inputs_here is None or places[0] is None or places[1] is None or not torch.equal(inputs_here, fitted.table.x):
         return f"{name}'s weights were not compared: it is not the last step of a pipeline."
     # of a missing value, what it was filled in with changed too: a small part of a sum of residuals, which is left out
     present = ~direction.first.released.table.x[changes.shared[0]].isnan().any(1)

@@ -3,6 +3,6 @@
 from lostwax.trainers.descent import GD, SGD, Adam, AdamW
 from lostwax.trainers.dpsgd import DPSGD
 from lostwax.trainers.optimum import Optimum
-from lostwax.trainers.pairs import Paired, Unlearned
+from lostwax.trainers.pairs import Negated, Paired, Unlearned
 
-__all__ = ["DPSGD", "GD", "SGD", "Adam", "AdamW", "Optimum", "Paired", "Unlearned"]
+__all__ = ["DPSGD", "GD", "SGD", "Adam", "AdamW", "Negated", "Optimum", "Paired", "Unlearned"]

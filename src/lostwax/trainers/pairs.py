@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import above, at_least, check_fields, expect
-from lostwax.games import Cohort, Records, Release, Step, Trainer, TrainerFacts
-from lostwax.games.facts import trainer_facts
+from lostwax.games import Cohort, Loss, LossFacts, Records, Release, Step, Trainer, TrainerFacts
+from lostwax.games.facts import loss_facts, trainer_facts
 from lostwax.inits import Numbers, Params, StartsFrom
 from lostwax.seeds import generator
 
@@ -34,11 +34,35 @@ class _From:
 
 
 @dataclass(frozen=True)
+class Negated:
+    """Minus another loss: training on it climbs that loss, as gradient-ascent unlearning does."""
+
+    inner: Loss
+
+    def facts(self, outputs: int) -> LossFacts:
+        """Those of the inner loss, without a minimum."""
+        facts = loss_facts(self.inner, outputs)
+        return (facts or LossFacts())._replace(attained=False)
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Minus the loss of each record."""
+        return -self.inner(outputs, y)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Minus its derivative by the outputs."""
+        return -self.inner.residual(outputs, y)
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """The label with this residual."""
+        return self.inner.label(outputs, -residual)
+
+
+@dataclass(frozen=True)
 class Unlearned:
     """Approximate unlearning: train on all records, then go on from there so that one is forgotten.
 
     `by` runs on the other records (`on="rest"`: fine-tuning without the record), or on the record itself
-    (`on="erased"`: gradient ascent, with `by=GD(loss=lw.losses.Negated(CrossEntropy()), ...)`).
+    (`on="erased"`: gradient ascent, with `by=GD(loss=Negated(CrossEntropy()), ...)`).
     """
 
     trainer: Trainer

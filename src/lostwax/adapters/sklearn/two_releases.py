@@ -14,7 +14,7 @@ from lostwax.adapters.objects import Walk, as_array
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.pipelines import as_numbers
 from lostwax.adapters.sklearn.texts import are_texts
-from lostwax.attacks.closed_form.stored import row_keys
+from lostwax.attacks.closed_form import row_keys
 from lostwax.games import Part, Sums
 from lostwax.records.frames import coded
 

@@ -53,7 +53,6 @@ class ChangedRow(NamedTuple):
     deviation: Tensor  # (d,) predicted standard deviation of its error
     label: Tensor  # () class number or target
     size: float  # |r|: what the row was divided by
-    others: tuple[Tensor, ...] = ()  # rows for other labels that explain the weights nearly as well
 
 
 class _Noisy(NamedTuple):
@@ -112,11 +111,9 @@ def solve_changed_row(
     noisy = _subtracted_equations(first, second, public, rows, offset)
     prior, extra = _Prior.of(public.first), torch.zeros_like(noisy.terms[0]) if noise is None else noise.flatten()
     problem = _Problem(first, noisy, prior, noisy.precision(noisy.terms, extra), public)
-    solutions = sorted(problem.solutions(row), key=lambda solved: solved.objective)
-    best = solutions[0]
+    best = min(problem.solutions(row), key=lambda solved: solved.objective)
     deviation = torch.zeros_like(best.x) if row is not None else problem.deviations(best, extra)
-    others = tuple(solved.x for solved in solutions[1:] if solved.objective - best.objective < 4)
-    return ChangedRow(best.x.clamp(prior.low, prior.high), deviation, best.label, float(best.r.norm()), others)
+    return ChangedRow(best.x.clamp(prior.low, prior.high), deviation, best.label, float(best.r.norm()))
 
 
 def first_order(first: Stationary, second: Stationary, public: Records, rows: int) -> tuple[Tensor, Tensor]:

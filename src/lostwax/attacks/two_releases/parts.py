@@ -21,7 +21,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from lostwax.attacks.closed_form.stored import row_keys
+from lostwax.attacks.closed_form import row_keys
 from lostwax.games import Cells, Columns, Kept, Part, Present, ReleasedTable, Stored, Sums
 from lostwax.games.cells import Revealed
 
@@ -282,10 +282,10 @@ class _Pair:
                 label = torch.full((len(removed),), group) if by_label else None
                 square = None if quadratic is None else quadratic[group]
                 solved = _solved(difference[group], count[group], square, error[group], len(removed), len(added))
-                for rows, kept in solved:
-                    exact_columns = rows if kept < Kept.EXACT else self._checked(rows)
-                    certain = kept is Kept.EXACT and not added
-                    yield self.answer(removed, exact_columns, kept, label if not added else None), certain, sums.source
+                for rows, known in solved:
+                    exact_columns = rows if known < Kept.EXACT else self._checked(rows)
+                    certain = known is Kept.EXACT and not added
+                    yield self.answer(removed, exact_columns, known, label if not added else None), certain, sums.source
 
     def _checked(self, rows: Tensor) -> Tensor:
         """Whole numbers to the last bit, where both tables have only such in a column."""

@@ -63,9 +63,9 @@ def _counts_all(tree: Tree) -> bool:
 def _descend(tree: Tree, later: Tree, low: Floats, high: Floats) -> Floats | None:
     """Narrow the bounds (1, D) along the path; the sums of labels that are missing in its last node."""
     node = other = 0
-    told = None
+    label = None
     while abs(tree.size[node] - later.size[other] - 1) < WHOLE:
-        told = _missing_label(tree, later, node, other, told)
+        label = _missing_label(tree, later, node, other, label)
         feature, threshold = tree.feature[node], tree.threshold[node]
         if feature == LEAF or feature != later.feature[other] or threshold != later.threshold[other]:
             break
@@ -79,16 +79,16 @@ def _descend(tree: Tree, later: Tree, low: Floats, high: Floats) -> Floats | Non
         else:
             low[0, feature] = max(low[0, feature], threshold)
         node, other = sides[0] if left else sides[1]
-    return told
+    return label
 
 
-def _missing_label(tree: Tree, later: Tree, node: int, other: int, told: Floats | None) -> Floats | None:
+def _missing_label(tree: Tree, later: Tree, node: int, other: int, label: Floats | None) -> Floats | None:
     """(k,) sums of labels in one node, first minus second; as before where they are not precise."""
     if tree.labels is None or later.labels is None:
-        return told
+        return label
     error = tree.labels.rounding[node] + later.labels.rounding[other]
-    if not np.isfinite(error) or told is not None:
-        return told
+    if not np.isfinite(error) or label is not None:
+        return label
     return np.asarray(tree.labels.totals[node] - later.labels.totals[other])
 
 
