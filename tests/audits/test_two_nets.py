@@ -89,3 +89,22 @@ def test_fine_tuning_on_the_others_is_audited_too(game):
     audit = lw.audit(after, old[1:], before=(before, old), trainer=unlearned, prior=others)
     assert audit.grade is not Grade.EXACT
     assert "unlearned by Unlearned" in audit.subject
+
+
+def test_two_dp_releases_stay_below_the_composed_ceiling(game):
+    """Which of two records was erased? The files before and after, each trained with its own noise."""
+    net, old, others = game
+    net, known, pool = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), old[:60], others[:40]
+    settings = {"lr": 0.5, "clip": 0.5, "steps": 6, "init": START}
+    private, quiet = (lw.DPSGD(noise_multiplier=noise, **settings) for noise in (3.0, 1e-6))
+    games = torch.arange(400)
+    secret, other = games % 40, (games + 7) % 40
+    cohorts = [Cohort(known, pool[rows[:, None]], games) for rows in (secret, other)]
+    alone = Cohort(known[:-1], known[torch.full((400, 1), len(known) - 1)], games)
+    before, after = private(net, cohorts[0], seed=1).flat(), private(net, alone, seed=2).flat()
+    base = quiet(net, alone, seed=3).flat()
+    effects = [quiet(net, cohort, seed=3).flat() - base for cohort in cohorts]  # (m, p) of each candidate
+    scores = [((before - after) * effect).sum(1) - effect.square().sum(1) / 2 for effect in effects]
+    won = float((scores[0] > scores[1]).double().mean())
+    composed = lw.bound(noise_multiplier=3.0, sample_rate=1.0, steps=2 * 6, baseline=0.5).upper
+    assert 0.5 < won < composed + 3 * (0.25 / 400) ** 0.5

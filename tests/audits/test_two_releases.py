@@ -19,6 +19,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import lostwax as lw
 from lostwax.grades import Grade
+from lostwax.recipes import Recipe
 
 X, Y = load_breast_cancer(return_X_y=True)
 TABLE, PUBLIC = (X[:400], Y[:400]), (X[400:], Y[400:])
@@ -174,6 +175,29 @@ def test_the_gate_fails_on_a_deletion_that_can_be_read():
     policy = lw.Policy(max_grade="not found", max_rebuilt_share=0.05)  # the tutorial's
     audit = audited(lambda: make_pipeline(StandardScaler(), LogisticRegression()), TABLE, without(TABLE, ROW))
     assert len(policy.breaches(audit)) == 2
+
+
+def test_a_recipe_names_the_earlier_release(tmp_path):
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text(
+        "from sklearn.datasets import load_breast_cancer\n"
+        "from sklearn.naive_bayes import GaussianNB\n"
+        "X, y = load_breast_cancer(return_X_y=True)\n"
+        "before = GaussianNB().fit(X, y), (X, y)\n"
+        "model, data = GaussianNB().fit(X[1:], y[1:]), (X[1:], y[1:])\n"
+    )
+    audit = Recipe.read(recipe).audit()
+    assert (audit.games.tolist(), audit.grade) == ([0], Grade.EXACT)
+    recipe.write_text(recipe.read_text().replace("before", "_before") + "prior = X, y\n")
+    assert "prior" not in Recipe.read(recipe).arguments  # a name of the recipe's own
+
+
+def test_what_was_attached_and_is_not_understood_is_not_passed():
+    left, make = without(TABLE, ROW), lambda: DecisionTreeClassifier(max_depth=1, random_state=0)
+    before, after = make().fit(*TABLE), make().fit(*left)
+    after.drift_ = {"hashes": [f"{number * 7919:x}" for number in range(400)]}
+    audit = lw.audit(after, left, before=(before, TABLE))
+    assert any("drift_" in sentence for sentence in audit.unanswered)
 
 
 def test_mistakes_are_named():

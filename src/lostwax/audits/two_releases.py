@@ -147,10 +147,8 @@ def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, sett
     solved = [RowsRead.of(direction, public) for direction in directions]
     seconds = time.perf_counter() - start
     main = directions[0].first.released
-    if any(direction.first.released.columns.names != main.columns.names for direction in directions):
-        solved, left_out = solved[:1], True
-    else:
-        left_out = False
+    left_out = any(direction.first.released.columns.names != main.columns.names for direction in directions)
+    solved = solved[:1] if left_out else solved
     parts = [each.in_columns(main.columns) for each in solved]
     rows = torch.cat([each.direction.changes.removed for each in parts])
     truth = Records(torch.cat([each.truth.x for each in parts]), torch.cat([each.truth.y for each in parts]))
@@ -189,7 +187,7 @@ def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, sett
     count = max(len(direction.first.released.table) for direction in directions)
     if left_out:
         unread = (*unread, "rows that were added were not attacked: the two releases have different columns.")
-    few = (*judging.too_few(played), *_narrowed(played))
+    few = () if bool(at_best.all()) else (*judging.too_few(played), *_narrowed(played))
     return filled(
         judging,
         played,
@@ -202,7 +200,7 @@ def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, sett
         population=len(rows),
         seed=settings.seed,
         provenance={**of_table(main.table), "changed": len(rows)},
-        notes=(*_notes(parts, played), *(note for each in parts for note in each.notes)),
+        notes=_notes(parts),
         unanswered=(*unread, *few),
         classes=main.classes,
         columns=main.columns.names,
@@ -239,10 +237,10 @@ def _narrowed(played: Sequence[Played]) -> Iterator[str]:
 
 
 class TwoReleases:
-    """The name of the attack."""
+    """What the attack is called: parts are subtracted, equations solved, trees compared."""
 
 
-def _notes(parts: Sequence[RowsRead], played: Sequence[Played]) -> list[Note]:
+def _notes(parts: Sequence[RowsRead]) -> list[Note]:
     """Which rows left or came, and what of them can be read."""
     notes = []
     for each in parts:
@@ -271,7 +269,6 @@ class RowsRead:
     lines: Mapping[str, Told]
     subtracted: Subtracted
     unread: tuple[str, ...]
-    notes: tuple[Note, ...] = ()
 
     @classmethod
     def of(cls, direction: Direction, public: tuple[Any, Any] | None) -> RowsRead:
@@ -282,7 +279,7 @@ class RowsRead:
             for version in (direction.first, direction.second)
         ]
         by_sums = subtracted(first, second, changes, (squares[0], squares[1]))
-        unread = [*first.unread, *second.unread, *by_sums.unread]
+        unread = [*first.unread, *second.unread, *first.attached, *second.attached, *by_sums.unread]
         answers, certain = [*by_sums.answers], [*by_sums.certain]
         for answer, sentence in _by_trees(direction):
             unread += [] if sentence is None else [sentence]
