@@ -78,7 +78,6 @@ def audit(
     model: Any,
     data: Any = None,
     *,
-    before: Any = None,
     games: int | None = None,
     seed: int = 0,
     sample_weight: Any = None,
@@ -91,6 +90,7 @@ def audit(
     threshold: float = 0.05,
     metrics: Sequence[Metric] = (),
     max_minutes: float | None = None,
+    before: Any = None,
 ) -> Audit:
     """Can training records be rebuilt from this model?
 
@@ -113,8 +113,6 @@ def audit(
         model: A fitted scikit-learn estimator or pipeline, results of statsmodels, any object with fit and predict, the
             path of a .skops or .onnx file, or a torch module.
         data: `(X, y)` or `Records`, all that the model was trained on; with it, this model is audited.
-        before: `(model, data)`, an earlier release and what it was trained on: the adversary has both releases and
-            knows no record, and the audit is about the records that changed (docs/updates.md).
         games: Number of records to attack, drawn by `seed`; None for all, or for 1,000 rows of a large table.
         seed: Seed of every random draw. A sequence of seeds gives `Audits`: one audit for each, and their spread.
         sample_weight: The sample weights a fitted model was fitted with.
@@ -134,6 +132,8 @@ def audit(
         max_minutes: Time limit for the whole audit, where no `attack` is named; None for no limit, except 10 minutes
             with `OwnTraining`. With a fitted model: for refitting it, 5 minutes if None; with `Weak`, for the search
             for its table, 40 seconds if None.
+        before: `(model, data)`, an earlier release and what it was trained on: the adversary has both releases and
+            knows no record, and the audit is about the records that changed (docs/updates.md).
     """
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")
