@@ -63,6 +63,7 @@ from lostwax.shadows.linear_response import LinearResponse
 from lostwax.trainers.descent import GD, SGD, Adam, AdamW
 from lostwax.trainers.dpsgd import DPSGD
 from lostwax.trainers.optimum import Optimum
+from lostwax.trainers.pairs import Negated, Paired, Unlearned
 
 
 def instances(kind):
@@ -90,6 +91,11 @@ def defended_instances():
         Defended(Defended(trainer, by=WeightNoise(0.01)), by=Quantised()),
         Defended(Optimum(), by=WeightNoise(0.1)),
     )
+
+
+def unlearned_instances():
+    ascent = GD(lr=0.05, steps=2, loss=Negated(CrossEntropy()))
+    return Unlearned(GD(lr=0.2, steps=5), GD(lr=0.1, steps=2)), Unlearned(Optimum(), ascent, on="erased")
 
 
 def informed_instances():
@@ -203,6 +209,11 @@ INSTANCES = {
     Quantised: lambda: (Quantised(), Quantised(bits=4)),
     WeightNoise: lambda: (WeightNoise(sigma=0.01), WeightNoise(sigma=1.0)),
     Defended: defended_instances,
+    Paired: lambda: (
+        Paired(GD(lr=0.2, steps=5), 10, bases=2, block=1),
+        Paired(unlearned_instances()[0], 8, bases=3, scale=0.5),
+    ),
+    Unlearned: unlearned_instances,
     Informed: informed_instances,
     Weak: lambda: (Weak(size=5), Weak(size=2, per_class=(1, 0, 1))),
     Repeats: lambda: ((Repeats(),)),
@@ -224,6 +235,7 @@ INSTANCES = {
     SquaredHinge: lambda: (((SquaredHinge(), torch.tensor([0, 2, 1, 1])),)),
     ProbitLoss: lambda: (((ProbitLoss(), torch.tensor([0, 2, 1, 1])),)),
     SquaredSignError: lambda: (((SquaredSignError(), torch.tensor([0, 2, 1, 1])),)),
+    Negated: lambda: ((Negated(CrossEntropy()), torch.tensor([0, 2, 1, 1])),),
     MultiLabel: lambda: (((MultiLabel(), squarederror_instances()[0][1].sigmoid()),)),
     ModifiedHuber: lambda: (((ModifiedHuber(), torch.tensor([0, 2, 1, 1])),)),
     Huber: lambda: (((Huber(5.0), squarederror_instances()[0][1]),)),

@@ -38,6 +38,10 @@ SMALLER = {  # of a page or an example: what is printed, and what is run instead
     "newton.md": (("digits[1000:1004]", "digits[1000:1001]"),),
     "extending.md": (("split(100, 200, 20", "split(100, 60, 20"), ("steps=20", "steps=5"), ("games=2", "games=1")),
     "kernel_ridge.md": (("split(300, 300, 20", "split(100, 100, 8"), ("steps=100", "steps=20")),
+    "06_erased.py": (
+        ("range(8)", "range(2)"),
+        ("X[order[:1_197]], y[order[:1_197]]", "X[order[:300]], y[order[:300]]"),
+    ),
     "02_linear_head.py": (("split(1_000,", "split(200,"), ("games=10", "games=3")),
     "05_what_protects.py": (
         ("split(300, 100, 60, 600, 300, 300", "split(60, 30, 20, 100, 60, 60"),

@@ -92,6 +92,7 @@ def audit(
     max_minutes: float | None = None,
     attackers: Sequence[str] | None = None,
     mechanism: Mapping[str, Any] | None = None,
+    before: Any = None,
 ) -> Audit:
     """Can training records be rebuilt from this model?
 
@@ -137,6 +138,8 @@ def audit(
             rows). None tries all who take little time; a name, or `max_minutes`, allows a longer search. With `data`.
         mechanism: With a fitted model: the noise that its training added, as arguments of `lw.bound`, such as
             `{"epsilon": 1.0}`. It is believed. A way of training states its own: `OwnTraining(train, mechanism=...)`.
+        before: `(model, data)`, an earlier release and what it was trained on: the adversary has both releases and
+            knows no record, and the audit is about the records that changed (docs/updates.md).
     """
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")
@@ -157,6 +160,14 @@ def audit(
         game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
         no_metrics = isinstance(metrics, tuple | list) and not metrics
         options = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
+        if before is not None:
+            for name, value in (("attackers", attackers), ("mechanism", mechanism)):
+                if value is not None:
+                    raise TypeError(
+                        f"audit: {name} does not apply with before=. Audit each release by itself for that."
+                    )
+            more = {"trainer": trainer, "games": games, "sample_weight": sample_weight}
+            return audits.audit_two_releases(model, data, before, settings, {**options, **more})
         result = audits.audit_model(
             model, data, settings, trainer=trainer, sample_weight=sample_weight, options=options
         )

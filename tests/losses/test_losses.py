@@ -17,9 +17,10 @@ from lostwax.losses import (
     SquaredSignError,
     Tweedie,
 )
+from lostwax.trainers import Negated
 
 KINDS = [BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie]
-KINDS += [MultiLabel, ProbitLoss, SquaredSignError, ModifiedHuber, Huber, SquaredEpsilonInsensitive]
+KINDS += [MultiLabel, Negated, ProbitLoss, SquaredSignError, ModifiedHuber, Huber, SquaredEpsilonInsensitive]
 
 EXAMPLES = [example for kind in KINDS for example in instances(kind)]
 every_loss = pytest.mark.parametrize(("loss", "y"), EXAMPLES, ids=lambda value: str(value)[:40])

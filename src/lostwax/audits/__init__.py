@@ -7,6 +7,7 @@ from lostwax.audits.models import audit_model
 from lostwax.audits.play import Settings
 from lostwax.audits.procedure import audit_procedure
 from lostwax.audits.several import Audits
+from lostwax.audits.two_releases import audit_two_releases
 
 __all__ = ["Audit", "Audits", "Finding", "Settings", "Verdict", "audit_model", "audit_procedure"]
-__all__ += ["check_arguments", "check_attacks", "check_games", "check_minutes", "with_mechanism"]
+__all__ += ["audit_two_releases", "check_arguments", "check_attacks", "check_games", "check_minutes", "with_mechanism"]

@@ -182,8 +182,8 @@ def _tests(audit: Audit, finding: Finding) -> dict[Grade, float]:
     if luck is None:  # nothing to compare with: a record rebuilt is taken at face value
         rebuilt = 0.0 if (finding.rebuilt & ~audit.had_anyway()).any() else 1.0
         return {Grade.EXACT: rebuilt, **({Grade.BETTER_THAN_CHANCE: 0.0} if certain else {})}
-    if luck.blind_tables is not None:
-        rebuilt, nearer, error = luck.blind_tables
+    if (shares := luck.blind_tables or luck.other_rows) is not None:
+        rebuilt, nearer, error = shares
         chances = {Grade.EXACT: rebuilt, Grade.RECOGNISABLE: nearer, Grade.BETTER_THAN_CHANCE: error}
         return chances | ({Grade.BETTER_THAN_CHANCE: 0.0} if certain else {})
     # the mean of as many shares that are 1/2 on average by chance, whose variance is at most 1/4

@@ -22,6 +22,7 @@ MOST_NUMBERS = 200_000_000  # of the guesses in those pairs
 ROUNDS, ROUNDS_MATCHED = 20, 2  # at least
 FEWEST_COMPARED = 200  # games in a round, where there are more
 FEWEST = 5  # games in which the same is given: fewer say nothing
+OTHER_ROWS, DRAWS = 1_000, 999  # of a table, in the place of secrets that are rows of it
 POOL_RECORDS = 200  # of the adversary's own, which stand in for other secrets
 
 
@@ -46,6 +47,8 @@ class Luck(NamedTuple):
     # where a table is rebuilt as a whole: shares of blind tables that rebuild as many rows, that are nearer than every
     # baseline in as many, and that have as small a mean error
     blind_tables: tuple[float, float, float] | None = None
+    # where secrets are rows of one table: the same shares of draws of other rows in their place
+    other_rows: tuple[float, float, float] | None = None
 
 
 class Scores(NamedTuple):
@@ -121,6 +124,58 @@ def luck_of_swapped(rules: Rules, guesses: Records, swapped: Records, secrets: R
         nearer_by_luck=float(null.nearer.mean()),
         rebuilt_pairs=_pairs(results.rebuilt, null.rebuilt),
         nearer_pairs=_pairs(results.nearer, null.nearer),
+    )
+
+
+def among_other_rows(
+    scored: Callable[[Tensor, Tensor], tuple[Scores, NDArray[np.float64]]],
+    guesses: Tensor,
+    secrets: Tensor,
+    others: Tensor,
+    threshold: float,
+) -> Luck:
+    """The guesses (k, ...) for secret rows beside what they come to with other rows (s, ...) of the same table.
+
+    If the guesses owe nothing to which rows are secret, these are exchangeable with the others. `scored` gives the
+    scores of pairs, and the headline error of the best baseline for each. One game is compared with every other row,
+    several with draws of other rows. Being nearer than every baseline counts by how much nearer.
+    """
+    k, random = len(guesses), generator(0, "luck", "other rows")
+    some = others[torch.from_numpy(np.sort(random.permutation(len(others))[:OTHER_ROWS]))]
+    rivals = torch.cat([torch.cat([secret[None], some]) for secret in secrets])  # the own secret first
+    scores, baseline = scored(guesses.repeat_interleave(len(some) + 1, 0), rivals)
+    criterion = scores.criterion.reshape(k, -1)
+    error = np.nan_to_num(scores.headline, posinf=1e300).reshape(k, -1)
+    nearer = (1 - error / baseline.reshape(k, -1).clip(1e-300)).clip(0, 1)
+    rebuilt, wins = (criterion <= threshold).astype(float), (nearer > 0).astype(float)
+    places = np.arange(1, len(some) + 1)[None]
+    if k > 1:
+        places = random.integers(1, len(some) + 1, size=(k, DRAWS))
+
+    def as_good(goodness: NDArray[np.float64]) -> float:
+        drawn = np.take_along_axis(goodness, places, 1).mean(0)
+        return float((1 + (drawn >= goodness[:, 0].mean() - 1e-12).sum()) / (1 + places.shape[1]))
+
+    # as in `_closest`: of the game whose guess is closest to its secret, over its distance to the nearest other row
+    best = int(np.where(wins[:, 0] > 0, criterion[:, 0], np.inf).argmin())
+    within = int((criterion[best, 1:] <= criterion[best, 0]).sum())
+    ratio = 1.0 if within else float(criterion[best, 0]) / max(float(criterion[best, 1:].min()), 1e-300)
+    if _made_of_values(guesses[best : best + 1], some):
+        ratio = 1.0 if within or not _all_different(some) else 2 / len(some)
+    close = min(1.0, k * (1 + within) * ratio / (1 + len(some)))
+    chances = [
+        min(1.0, 2 * min(as_good(goodness), close)) if (won[:, 0] * wins[:, 0]).any() else 1.0
+        for goodness, won in ((rebuilt, rebuilt), (nearer, wins))
+    ]
+    return Luck(
+        games=k,
+        rebuilt=float(rebuilt[:, 0].sum()),
+        rebuilt_by_luck=float(rebuilt.mean()),
+        closest=close if rebuilt[best, 0] * wins[best, 0] else 1.0,
+        nearer=float(wins[:, 0].sum()),
+        nearer_by_luck=float(wins.mean()),
+        farther=float((error[:, 1:] > error[:, :1]).mean()),
+        other_rows=(chances[0], chances[1], as_good(-error)),
     )
 
 

@@ -128,15 +128,7 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
     clock = None if settings.max_minutes is None else Clock.started(settings.max_minutes)
     _announce(data, settings.games)
     with progress("reading the model"):
-        if isinstance(model, str | PathLike):
-            release = released_computation(model, data, sample_weight)
-        elif not hasattr(model, "get_params") and is_booster(model):
-            release = released_booster(model, data, sample_weight)
-        elif not hasattr(model, "get_params") and statsmodels.is_statsmodels(model):
-            release = statsmodels.released(model, data, sample_weight)
-        else:
-            release = sklearn.released(model, data, sample_weight, games=settings.games, seed=settings.seed)
-        release = with_untold(release)
+        release = with_untold(read_release(model, data, sample_weight, games=settings.games, seed=settings.seed))
         if release.public and not (release.unread or release.parts):
             name = type(model).__name__
             raise ValueError(
@@ -190,6 +182,17 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
     if read is not None:
         refitted = worse_of(read, refitted, release.unread)
     return refitted if access is not None else _with_held(refitted, model, release, settings, searched)
+
+
+def read_release(model: Any, data: Any, sample_weight: Any, *, games: int | None, seed: int) -> ReleasedTable:
+    """What a model publishes about its table, by the reader of its library."""
+    if isinstance(model, str | PathLike):
+        return released_computation(model, data, sample_weight)
+    if not hasattr(model, "get_params") and is_booster(model):
+        return released_booster(model, data, sample_weight)
+    if not hasattr(model, "get_params") and statsmodels.is_statsmodels(model):
+        return statsmodels.released(model, data, sample_weight)
+    return sklearn.released(model, data, sample_weight, games=games, seed=seed)
 
 
 def with_untold(release: ReleasedTable) -> ReleasedTable:

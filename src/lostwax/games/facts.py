@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lostwax.games.fitted import Stationary
     from lostwax.games.notes import Noted
-    from lostwax.games.nouns import Cohort, Knowledge
+    from lostwax.games.nouns import Cohort, Knowledge, Release
     from lostwax.games.protocols import Attack, Loss, Trainer
     from lostwax.games.records import Records
 
@@ -71,6 +71,7 @@ class TrainerFacts(NamedTuple):
     settled: Callable[[nn.Module, Cohort], Trainer] | None = None  # itself, after it measured its randomness
     where_it_tells: Callable[[nn.Module, Cohort], Trainer] | None = None  # itself, the secret where it has an effect
     with_tile: Callable[[int], Trainer] | None = None  # itself, which computes this many models at a time
+    unlearns: Callable[..., Release] | None = None  # (net, cohort, before, seed=...) -> after: it trains, then forgets
     with_labels: Callable[[int, int], Trainer] | None = None  # itself, which gets labels as whole numbers low to high
 
 

@@ -32,7 +32,7 @@ REQUIRED = {  # per kind of audit: the required names, and what they are
 }
 SETTINGS = ("games", "seed", "threshold")
 OPTIONAL = {
-    "model": ("trainer", "attack", "access", "sample_weight", "max_minutes", "attackers", *SETTINGS),
+    "model": ("before", "trainer", "attack", "access", "sample_weight", "max_minutes", "attackers", *SETTINGS),
     "net": ("attack", "access", "metrics", "max_minutes", *SETTINGS),
 }
 REPORT = "report"  # the name for the fields of the report: report = {"title": "...", "owner": "..."}
@@ -62,7 +62,7 @@ class Recipe:
             )
         names = _run(source)
         kind = _kind(source, names)
-        wanted = (*REQUIRED[kind], *OPTIONAL[kind])
+        wanted = (*REQUIRED[kind], *OPTIONAL[kind], *(("prior",) if "before" in names and kind == "model" else ()))
         if question := _misspelt(names, [name for name in wanted if name not in names]):  # it would be ignored
             cure = "If not, choose a different name, or start it with an underscore."
             raise ValueError(f"recipe: {source}.{question} {cure}")

@@ -4,5 +4,6 @@ from lostwax.trainers.descent import GD, SGD, Adam, AdamW
 from lostwax.trainers.dpsgd import DPSGD
 from lostwax.trainers.last_weights import last_weights
 from lostwax.trainers.optimum import Optimum
+from lostwax.trainers.pairs import Negated, Paired, Unlearned
 
-__all__ = ["DPSGD", "GD", "SGD", "Adam", "AdamW", "Optimum", "last_weights"]
+__all__ = ["DPSGD", "GD", "SGD", "Adam", "AdamW", "Negated", "Optimum", "Paired", "Unlearned", "last_weights"]

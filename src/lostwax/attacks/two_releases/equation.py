@@ -1,0 +1,274 @@
+"""The row that was removed, from the weights of a linear model before and after: the two optimality conditions.
+
+At its optimum the gradient of a model's objective vanishes. With the residual r_i(theta) of row i and x~ = (x, 1),
+
+    sum over n rows      r_i(theta)  x~_i  =  T          (known: minus the penalty's gradient at theta)
+    sum over n - 1 rows  r_i(theta') x~_i  =  T'
+
+so that the removed row z satisfies  r_z(theta) x~_z = T - T' - sum over the others (r_i(theta) - r_i(theta')) x~_i.
+The last sum is small, and a public sample estimates it: no Hessian is expanded, so nothing is left out at second order.
+What the estimate misses has a covariance, which the sample shows too. Generalised least squares with it and with the
+sample's own mean and covariance of x gives the row (Gauss-Newton) for each label, and error bars by cross-validation.
+
+Bertran et al. (NeurIPS 2024) take one Newton step with the Hessian of a public sample, H (theta' - theta), for the
+gradient: `first_order` here, for comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.games import Records, Stationary
+from lostwax.games.facts import loss_facts
+from lostwax.games.fitted import curvature_times
+from lostwax.trainers.minimum import curvatures
+
+MAX_NUMBERS = 4_000  # of an equation, and so of each side of its covariance
+SHRINKAGE = 0.1  # of the covariance towards its diagonal
+FOLDS = 5
+STEPS = 50  # of Gauss-Newton
+CONVERGED = 1e-10  # relative change of the objective
+LABELS = 3  # that are solved for, the likeliest ones
+FEWEST_PUBLIC = 10
+TINY = 1e-24  # where no public row moves at all
+JITTER = 1e-5  # of the mean variance: what a few public rows never show may still occur
+
+
+class PublicSample(NamedTuple):
+    """A public sample, as each release sees it: the inputs of its model, in the encoding of the first where it can."""
+
+    first: Tensor  # (m, d) as the first model sees them
+    second: Tensor  # (m, e) as the second does
+    y: Tensor  # (m,) class numbers or targets
+
+
+class ChangedRow(NamedTuple):
+    """The removed row, in the units of the first model's inputs."""
+
+    x: Tensor  # (d,)
+    deviation: Tensor  # (d,) predicted standard deviation of its error
+    label: Tensor  # () class number or target
+    size: float  # |r|: what the row was divided by
+
+
+class _Noisy(NamedTuple):
+    """r x~ of the removed row with an error, and the terms (m, c D) of the public rows in that error."""
+
+    value: Tensor  # (c, D)
+    terms: Tensor  # (m, c D) one for each public row
+    rows: float  # the variance of the error, in units of that of one term
+
+    def precision(self, terms: Tensor, extra: Tensor) -> Tensor:
+        """The inverse of the error's covariance, from some of the terms."""
+        away = terms - terms.mean(0)
+        covariance = away.mT @ away / len(away)
+        diagonal = covariance.diagonal().clone()
+        covariance = (1 - SHRINKAGE) * self.rows * covariance
+        covariance.diagonal().add_(SHRINKAGE * self.rows * diagonal + extra)
+        covariance.diagonal().add_(JITTER * covariance.diagonal().mean() + TINY)
+        precision: Tensor = torch.linalg.inv(covariance)
+        return precision
+
+
+class _Prior(NamedTuple):
+    """What is known of a row before: normal, with the public sample's mean and covariance."""
+
+    mean: Tensor  # (d,)
+    covariance: Tensor  # (d, d)
+    precision: Tensor  # (d, d)
+    low: Tensor  # (d,)
+    high: Tensor  # (d,)
+
+    @classmethod
+    def of(cls, x: Tensor) -> _Prior:
+        mean, away = x.mean(0), x - x.mean(0)
+        covariance = away.mT @ away / len(x)
+        diagonal = covariance.diagonal()
+        floor = 1e-4 * diagonal[diagonal > 0].mean().nan_to_num(1.0)
+        covariance = (1 - SHRINKAGE) * covariance + torch.diag(SHRINKAGE * diagonal + floor)
+        return cls(mean, covariance, torch.linalg.inv(covariance), x.amin(0), x.amax(0))
+
+
+def solve_changed_row(
+    first: Stationary,
+    second: Stationary,
+    public: PublicSample,
+    rows: int,
+    offset: tuple[Tensor, Tensor],
+    *,
+    row: Tensor | None = None,
+    noise: Tensor | None = None,
+) -> ChangedRow:
+    """The row that `first` was fitted on, with `rows` in all, and `second` was not.
+
+    `offset` (slope, shift) is the second model's encoding as a function of the first's: second = slope first + shift. A
+    `row` (d,) that is known from elsewhere is only labelled. `noise` (c, D) is the variance that solvers leave.
+    """
+    noisy = _subtracted_equations(first, second, public, rows, offset)
+    prior, extra = _Prior.of(public.first), torch.zeros_like(noisy.terms[0]) if noise is None else noise.flatten()
+    problem = _Problem(first, noisy, prior, noisy.precision(noisy.terms, extra), public)
+    best = min(problem.solutions(row), key=lambda solved: solved.objective)
+    deviation = torch.zeros_like(best.x) if row is not None else problem.deviations(best, extra)
+    return ChangedRow(best.x.clamp(prior.low, prior.high), deviation, best.label, float(best.r.norm()))
+
+
+def first_order(first: Stationary, second: Stationary, public: Records, rows: int) -> tuple[Tensor, Tensor]:
+    """(d,) the row and its label by one Newton step with a public Hessian, after Bertran et al. (2024), section 4.
+
+    H (theta' - theta) with H the public sample's Hessian, scaled to all rows, and the penalty's: a matrix r x~ of rank
+    one, of which the intercept's column is r; a row is its least-squares fit.
+    """
+    step = second.parameters() - first.parameters()
+    features = first.features(public.x)
+    ones = torch.cat([features, torch.ones_like(features[:, :1])], 1)
+    curved = curvature_times(first.loss, first.outputs(public.x), public.y, ones @ step.mT)
+    gradient = (rows - 1) / len(public) * curved.mT @ ones + first.ridges() * step
+    r = gradient[:, -1]
+    x = (r @ gradient[:, :-1]) / r.square().sum().clamp_min(1e-300)
+    label = r.argmin() if len(r) > 1 else (r[0] < 0).long()
+    return x * first.scale + first.shift, label
+
+
+def _subtracted_equations(
+    first: Stationary, second: Stationary, public: PublicSample, rows: int, offset: tuple[Tensor, Tensor]
+) -> _Noisy:
+    """r x~ of the removed row, x~ = (x, 1) in the units of the first model's inputs."""
+    slope, shift = offset
+    totals = _in_units(first.total(), first.shift, first.scale)
+    later = _in_units(second.total(), second.shift, second.scale)
+    later = torch.cat([(later[:, :-1] - later[:, -1:] * shift) / slope, later[:, -1:]], 1)
+    residuals = [
+        model.loss.residual(model.outputs(x), public.y) for model, x in ((first, public.first), (second, public.second))
+    ]
+    inputs = torch.cat([public.first, torch.ones_like(public.first[:, :1])], 1)
+    moved = residuals[0] - residuals[1]  # (m, c)
+    terms = (moved[:, :, None] * inputs[:, None]).flatten(1)
+    others, sample = rows - 1, len(inputs)
+    value = totals - later - others * terms.mean(0).reshape_as(totals)
+    return _Noisy(value, terms, others * (1 + others / sample))
+
+
+def _in_units(total: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """sum r (f, 1) with f = (x - shift) / scale as sum r (x, 1)."""
+    return torch.cat([total[:, :-1] * scale + total[:, -1:] * shift, total[:, -1:]], 1)
+
+
+class _Solved(NamedTuple):
+    x: Tensor  # (d,)
+    r: Tensor  # (c,)
+    label: Tensor  # ()
+    objective: float
+    slope: Tensor  # (c D, u) of r x~ in the unknowns, whose first d are x
+
+
+class _Problem:
+    """Half the squared error in r x~, weighted by its precision, and the prior's."""
+
+    def __init__(
+        self, model: Stationary, noisy: _Noisy, prior: _Prior, precision: Tensor, public: PublicSample
+    ) -> None:
+        self.model, self.noisy, self.prior, self.precision = model, noisy, prior, precision
+        facts = loss_facts(model.loss, len(model.weight))
+        self.classes = None if facts is None else facts.classes
+        residuals = model.loss.residual(model.outputs(public.first), public.y)
+        self.spread = residuals.square().mean(0).clamp_min(1e-300)  # (c,) of r, where labels are numbers
+
+    def solutions(self, row: Tensor | None) -> Iterator[_Solved]:
+        """The best row for each of the likeliest labels; for targets, which are unknown numbers, one."""
+        if self.classes is None:
+            yield self._descend(None, row)
+            return
+        r = self.noisy.value[:, -1]
+        labels = r.argsort()[:LABELS].tolist() if row is None and len(r) > 1 else range(self.classes)
+        for label in labels:
+            yield self._descend(torch.tensor(label), row)
+
+    def _descend(self, label: Tensor | None, row: Tensor | None) -> _Solved:
+        """Gauss-Newton with damping from the prior's mean; of a known row only r is sought."""
+        d, prior = len(self.prior.mean), self.prior
+        x = prior.mean.clone() if row is None else row
+        r = self.noisy.value[:, -1].clone() if label is None else self._residual(x, label)
+        point, damping = self._at(x, r, label), 1e-3
+        for _ in range(STEPS if row is None or label is None else 0):
+            slope = point.slope if row is None else point.slope[:, d:]
+            error = (self.noisy.value - point.r[:, None] * _with_one(point.x)).flatten()
+            pulled = slope.mT @ self.precision
+            curvature, push = pulled @ slope, pulled @ error
+            if row is None:
+                curvature[:d, :d] += prior.precision
+                push[:d] -= prior.precision @ (point.x - prior.mean)
+            if label is None:
+                curvature[-len(r) :, -len(r) :] += torch.diag(1 / self.spread)
+                push[-len(r) :] -= point.r / self.spread
+            before = point.objective
+            while damping < 1e12:
+                damped = curvature + damping * torch.diag(curvature.diagonal())
+                step = torch.linalg.solve(damped, push)
+                x = point.x + step[:d] if row is None else point.x
+                r = point.r + step[-len(r) :] if label is None else self._residual(x, label)
+                candidate = self._at(x, r, label)
+                if candidate.objective < before:
+                    point, damping = candidate, damping / 10
+                    break
+                damping *= 10
+            if before - point.objective <= CONVERGED * abs(before):
+                break
+        return point
+
+    def _at(self, x: Tensor, r: Tensor, label: Tensor | None) -> _Solved:
+        inputs, c = _with_one(x), len(r)
+        error = (self.noisy.value - r[:, None] * inputs).flatten()
+        away = x - self.prior.mean
+        objective = error @ self.precision @ error + away @ self.prior.precision @ away
+        by_row = torch.zeros(c, len(inputs), len(x), dtype=x.dtype)
+        by_row[:, :-1] = r[:, None, None] * torch.eye(len(x), dtype=x.dtype)
+        if label is None:
+            by_r = (torch.eye(c, dtype=x.dtype)[:, None] * inputs[None, :, None]).reshape(-1, c)
+            slope = torch.cat([by_row.reshape(-1, len(x)), by_r], 1)
+            objective = objective + (r.square() / self.spread).sum()
+            target = self.model.outputs(x[None])[0] - r
+            return _Solved(x, r, target[0] if c == 1 else target, float(objective), slope)
+        curvature = curvatures(self.model.loss, self.model.outputs(x[None]), label[None], torch.ones(1).to(x))[0]
+        turned = curvature @ (self.model.weight / self.model.scale)  # (c, d)
+        slope = by_row + turned[:, None] * inputs[None, :, None]
+        return _Solved(x, r, label, float(objective), slope.reshape(-1, len(x)))
+
+    def _residual(self, x: Tensor, label: Tensor) -> Tensor:
+        return self.model.loss.residual(self.model.outputs(x[None]), label[None])[0]
+
+    def deviations(self, solved: _Solved, extra: Tensor) -> Tensor:
+        """(d,) the standard deviation of the row's error: what the terms of held-out public rows do to it.
+
+        A covariance that is fitted to few rows is too small along the directions that it weights most; rows that it was
+        not fitted to show by how much. The prior's share is exact for a normal row; its own covariance is estimated
+        too, which widens by 1 + d / m.
+        """
+        d, terms = len(solved.x), self.noisy.terms
+        penalty = torch.zeros(solved.slope.shape[1], solved.slope.shape[1], dtype=solved.x.dtype)
+        penalty[:d, :d] = self.prior.precision
+        penalty.diagonal()[d:] += (1 / self.spread)[: len(penalty) - d]
+        variance, folds = torch.zeros_like(solved.x), min(FOLDS, len(terms))
+        fold = torch.arange(len(terms)) % folds
+        for number in range(folds):
+            fitted, unseen = terms[fold != number], terms[fold == number]
+            pulled = solved.slope.mT @ self.noisy.precision(fitted, extra)
+            inverse = torch.linalg.inv(pulled @ solved.slope + penalty)
+            reader = (inverse @ pulled)[:d]  # (d, c D)
+            errors = (unseen - fitted.mean(0)) @ reader.mT
+            variance += self.noisy.rows * errors.square().sum(0) / len(terms)
+            variance += (reader.square() @ extra + _spread(inverse[:d, :d], self.prior)) / folds
+        return (variance * (1 + d / len(terms))).sqrt()
+
+
+def _spread(inverse: Tensor, prior: _Prior) -> Tensor:
+    """(d,) the variance that the pull towards the prior's mean leaves."""
+    pull = inverse @ prior.precision
+    return ((pull @ prior.covariance) * pull).sum(1)
+
+
+def _with_one(x: Tensor) -> Tensor:
+    return torch.cat([x, x.new_ones(1)])
