@@ -28,12 +28,14 @@ class RebuiltTable(NamedTuple):
     x: Floats  # (n, d) a value for each cell; within its bounds where these differ
     low: Floats  # (n, d)
     high: Floats  # (n, d)
-    labels: Ints  # (n,) class numbers
+    labels: Ints | Floats  # (n,) class numbers; or targets
     certain: Bools  # (n, d) proven: the cell lies within its bounds in every table with these counts
     label_certain: Bools  # (n,)
     ordered: bool  # row i is row i of the table: no two rows were drawn equally often in all trees
     solves: bool  # the table has all counts; otherwise the search was stopped, and it comes close
     proven: bool  # cells that are not certain differ in another table; otherwise the search was stopped
+    valued: bool = False  # `x` is the attack's guess in every cell, NaN without one; otherwise only of public values
+    trees: tuple[int, int, int] | None = None  # solved with proof, with the sums of this table, and all: of boosting
 
     @property
     def exact(self) -> Bools:
