@@ -189,7 +189,8 @@ class LightGBMModel(BoostedModel):
         shares = 1 / (1 + np.exp(-scores)) if loss.classes == 2 else np.exp(scores)
         shares = np.rint(shares * rows) / rows  # in whole rows, as LightGBM computes them
         with np.errstate(divide="ignore"):
-            return np.log(shares / (1 - shares)) if loss.classes == 2 else np.log(np.maximum(shares, 1e-15))
+            scores = np.log(shares / (1 - shares)) if loss.classes == 2 else np.log(np.maximum(shares, 1e-15))
+        return np.asarray(scores)
 
     def _grown_on(self, weight: Numbers) -> Bools:
         """(n,) the rows that trees were grown on: those without weight too, if they were passed to `fit`."""

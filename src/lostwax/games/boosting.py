@@ -60,7 +60,7 @@ class BoostedLoss:
         first, second = p - target, self.curvature * p * (1 - p)
         if not self.rounded:
             return Derivatives(first, second, 4e-16 + 0 * p, 4e-16 + 0 * p)
-        return Derivatives(*map(_single, (first, second)), _doubt(first, HALF_WAY), _doubt(second, HALF_WAY))
+        return Derivatives(_single(first), _single(second), _doubt(first, HALF_WAY), _doubt(second, HALF_WAY))
 
     def _in_float32(self, margins: Floats, target: Floats, output: int) -> Derivatives:
         """As XGBoost computes them on a CPU; `expf` rounds as the exact number does, except half-way between two."""

@@ -22,6 +22,14 @@ OTHER_VALUE = 0.1  # weight that the kernel gives to another value
 MAX_PAIRS = 10_000_000  # of an open place and a settled row
 
 
+class Followed(NamedTuple):
+    """How many boosted trees were solved."""
+
+    proven: int = 0  # with proof
+    fits: int = 0  # have the sums of the rebuilt rows
+    consistent: bool = True  # a table has the sums of each tree, as far as it was followed; otherwise nothing is proven
+
+
 class RebuiltTable(NamedTuple):
     """A table with the counts of all trees; rows that all trees count alike are in any order."""
 
@@ -35,7 +43,7 @@ class RebuiltTable(NamedTuple):
     solves: bool  # the table has all counts; otherwise the search was stopped, and it comes close
     proven: bool  # cells that are not certain differ in another table; otherwise the search was stopped
     valued: bool = False  # `x` is the attack's guess in every cell, NaN without one; otherwise only of public values
-    trees: tuple[int, int, int] | None = None  # solved with proof, with the sums of this table, and all: of boosting
+    trees: Followed = Followed()
 
     @property
     def exact(self) -> Bools:

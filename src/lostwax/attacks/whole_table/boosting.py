@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lostwax.attacks.whole_table.attack import RebuiltTable
+from lostwax.attacks.whole_table.attack import Followed, RebuiltTable
 from lostwax.attacks.whole_table.guesses import likely, values_of
 from lostwax.attacks.whole_table.places import Boxes, Grid, node_boxes
 from lostwax.attacks.whole_table.subsets import Knapsacks, shares
@@ -38,7 +38,7 @@ class Places(NamedTuple):
     label: Ints  # (p,) class numbers
     margins: Floats  # (p, k) before the trees of this iteration, one for each output
     moved: Floats  # (p, k) after those of them that were followed
-    count: Ints  # (p,)
+    rows: Ints  # (p,) how many
     origin: Ints  # (p,) their place where proof ended
 
     @classmethod
@@ -114,7 +114,7 @@ def knapsacks(boosted: BoostedTree, leaves: CodedLeaves, places: Places, sums: B
     """The equations of one tree: counts, sums of second derivatives, and of first ones or of both with a weight."""
     first, second, error, error_of_second = sums.loss.derivatives(places.margins, places.label, leaves.output)
     if np.isnan(boosted.curvature).all() and np.isfinite(boosted.weight[1:]).all() and np.isfinite(error).all():
-        root = float(places.count @ first), float(places.count @ second)
+        root = float(places.rows @ first), float(places.rows @ second)
         boosted = boosted.with_curvatures(*root, sums.ridge)
     ends, one = leaves.nodes, np.ones(len(first))
     size = np.where(np.isfinite(boosted.tree.rounding), boosted.tree.size, np.nan)[ends]
@@ -124,7 +124,7 @@ def knapsacks(boosted: BoostedTree, leaves: CodedLeaves, places: Places, sums: B
     # G = -w (H + ridge); or  sum_i (g_i + w h_i) = -w ridge  where H is not known
     tilt = np.where(known, 0.0, w)
     gradient = np.where(known, -w * (np.where(known, h, 0.0) + sums.ridge), -w * sums.ridge)
-    slack = w_error * (np.where(known, h, places.count @ second) + sums.ridge) + np.where(known, np.abs(w) * h_error, 0)
+    slack = w_error * (np.where(known, h, places.rows @ second) + sums.ridge) + np.where(known, np.abs(w) * h_error, 0)
     shape = (len(ends), len(first))
     values = [np.broadcast_to(one, shape), np.broadcast_to(second, shape), first + tilt[:, None] * second]
     errors = [0 * values[0], np.broadcast_to(error_of_second, shape), error + np.abs(tilt[:, None]) * error_of_second]
@@ -134,7 +134,7 @@ def knapsacks(boosted: BoostedTree, leaves: CodedLeaves, places: Places, sums: B
         usable[:, 2] = False
         errors[2] = np.zeros(shape)
     return Knapsacks(
-        places.count,
+        places.rows,
         leaves.possible(places.boxes, grid),
         np.stack(values, 2),
         np.stack(errors, 2),
@@ -171,22 +171,26 @@ class BoostedTable:
         *,
         values: Mapping[int, Floats] | None = None,
         one_hot: Sequence[Sequence[int]] = (),
+        ends: tuple[Floats, Floats],
         seed: int = 0,
     ) -> RebuiltTable:
-        """A table (n, d); `values` and `one_hot` are public. Raises NotTheseRowsError if it was grown on other rows."""
+        """A table (n, d); `values`, `one_hot` and `ends`, about the range of each column, are public.
+
+        Raises NotTheseRowsError if the trees were grown on other rows.
+        """
         forest = Forest(tuple(boosted.tree for boosted in sums.trees), strict=sums.strict)
         grid = Grid.of(forest, shape[1], values, one_hot)
         solved = self.solve(sums, shape[0], grid, seed=seed)
         low, high = grid.bounds(solved.boxes)
         proven_low, proven_high = grid.bounds(solved.proof)
         certain = np.isfinite(proven_low) | np.isfinite(proven_high)
-        labels = solved.label
+        labels: Ints | Floats = solved.label
         if sums.by_sign:
             labels = (solved.margins[:, 0] > 0).astype(np.int64)
         elif not sums.loss.classes:
             labels = solved.margins[:, 0]
         return RebuiltTable(
-            values_of(sums, grid, solved.boxes, np.random.default_rng(seed)),
+            values_of(sums, grid, solved.boxes, ends, np.random.default_rng(seed)),
             np.where(certain, proven_low, low),
             np.where(certain, proven_high, high),
             labels,
@@ -196,7 +200,7 @@ class BoostedTable:
             solves=solved.fits == len(sums.trees),
             proven=solved.proven == len(sums.trees),
             valued=True,
-            trees=(solved.proven, solved.fits, len(sums.trees)),
+            trees=Followed(solved.proven, solved.fits, solved.consistent),
         )
 
     def solve(self, sums: BoostedSums, rows: int, grid: Grid, *, seed: int = 0) -> Solved:
@@ -263,7 +267,7 @@ class _Chain:
             places = before.split(numbers, leaves, self.grid, single=single)
             if low is not None:
                 place, leaf = np.nonzero(numbers)
-                proofs.append(Proof(places.boxes, np.minimum(low[place, leaf], places.count), before.boxes.at(place)))
+                proofs.append(Proof(places.boxes, np.minimum(low[place, leaf], places.rows), before.boxes.at(place)))
                 places = places._replace(origin=np.arange(len(place)))
             elif self.proofs:
                 proofs.append(self.proofs[table])
@@ -271,26 +275,26 @@ class _Chain:
         self.tables, self.proofs = tables, proofs
         if not proofs and len(tables) == 1:
             self.older = tables[0].boxes
-            self.tables = [tables[0]._replace(origin=np.arange(len(tables[0].count)))]
+            self.tables = [tables[0]._replace(origin=np.arange(len(tables[0].rows)))]
 
     def _prove_what_all_share(self) -> None:
         """End the proof: as many rows as all tables have in a box, of those that were in one box before."""
         counts = []
         for places in self.tables:
             keys = zip(places.origin.tolist(), places.keys, strict=True)
-            counts.append(dict(zip(keys, places.count.tolist(), strict=True)))
+            counts.append(dict(zip(keys, places.rows.tolist(), strict=True)))
         for table, places in enumerate(self.tables):
             keys = zip(places.origin.tolist(), places.keys, strict=True)
             sure = np.array([min(count.get(key, 0) for count in counts) for key in keys])
             self.proofs.append(Proof(places.boxes, sure, self.older.at(places.origin)))
-            self.tables[table] = places._replace(origin=np.arange(len(places.count)))
+            self.tables[table] = places._replace(origin=np.arange(len(places.rows)))
 
     def solved(self) -> Solved:
         """The first table, its rows one by one."""
         if not self.proofs:
             self._prove_what_all_share()
         places, proof = self.tables[0], self.proofs[0]
-        number = np.repeat(np.arange(len(places.count)), places.count)
+        number = np.repeat(np.arange(len(places.rows)), places.rows)
         number = number[np.argsort(places.origin[number], kind="stable")]
         origin = places.origin[number]
         rank = np.arange(len(origin)) - np.searchsorted(origin, origin)  # among the rows of one origin
@@ -331,4 +335,4 @@ def class_counts(sums: BoostedSums, rows: int) -> Ints:
     whole = np.rint(numbers).astype(np.int64)
     if whole.sum() != rows or (whole < 0).any():
         raise NotTheseRowsError
-    return whole
+    return np.asarray(whole)

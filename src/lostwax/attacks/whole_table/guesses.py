@@ -17,9 +17,10 @@ SMOOTHING = 0.5  # of a row, added to the frequency of each code
 
 
 def likely(problem: Knapsacks, chances: Floats, low: Ints | None, random: np.random.Generator) -> Ints:
-    """(p, l) numbers of rows that come close to the sums: the likeliest by `chances` (p, l), by a linear program.
+    """(p, l) numbers of rows that come close to the sums, drawn by `chances` (p, l), by a linear program.
 
-    A sum may be off, at a price, in units of what one row adds to it.
+    A sum may be off, at a price, in units of what one row adds to it. The likeliest shares would send all rows to large
+    leaves: their log odds are perturbed, which draws shares (perturb and MAP).
     """
     place, leaf = np.nonzero(problem.possible)
     ends, sums = np.nonzero(np.isfinite(problem.rounding))
@@ -30,7 +31,8 @@ def likely(problem: Knapsacks, chances: Floats, low: Ints | None, random: np.ran
     conservation = sparse.csr_array((np.ones(variables), (place, np.arange(variables))), shape=(count, variables))
     matrix = sparse.block_array([[conservation, None, None], [sparse.csr_array(values / size[:, None]), off, -off]])
     right = np.concatenate([problem.count, problem.totals[ends, sums] / size])
-    cost = np.concatenate([-np.log(np.maximum(chances[place, leaf], 1e-12)), np.full(2 * len(ends), PRICE)])
+    odds = np.log(np.maximum(chances[place, leaf], 1e-12)) + random.gumbel(size=variables)
+    cost = np.concatenate([-odds, np.full(2 * len(ends), PRICE)])
     least = np.zeros(variables) if low is None else low[place, leaf]
     bounds = np.stack([np.concatenate([least, np.zeros(2 * len(ends))]), np.full(len(cost), np.inf)], 1)
     result = optimize.linprog(
@@ -47,8 +49,13 @@ def likely(problem: Knapsacks, chances: Floats, low: Ints | None, random: np.ran
     return np.asarray(numbers + (rank < missing[:, None]), dtype=np.int64)
 
 
-def values_of(sums: BoostedSums, grid: Grid, boxes: Boxes, random: np.random.Generator) -> Floats:
-    """(n, d) a value for each cell within its box; NaN where no tree splits the column."""
+def values_of(
+    sums: BoostedSums, grid: Grid, boxes: Boxes, ends: tuple[Floats, Floats], random: np.random.Generator
+) -> Floats:
+    """(n, d) a value for each cell within its box; NaN where no tree splits the column.
+
+    Beyond the outer thresholds values go to those of the file, or to the `ends` (d,) that are assumed.
+    """
     x = np.full(boxes.low.shape, np.nan)
     for column, (values, cuts) in enumerate(zip(grid.values, grid.cuts, strict=True)):
         low, high = boxes.low[:, column].astype(np.intp), boxes.high[:, column].astype(np.intp)
@@ -58,7 +65,9 @@ def values_of(sums: BoostedSums, grid: Grid, boxes: Boxes, random: np.random.Gen
         if values is not None:
             x[:, column] = values[codes]
             continue
-        edges = _edges(cuts, *(None if end is None else float(end[column]) for end in (sums.low, sums.high)))
+        known = [np.nan if end is None else float(end[column]) for end in (sums.low, sums.high)]
+        first, last = (end[column] if np.isnan(file) else file for end, file in zip(ends, known, strict=True))
+        edges = np.concatenate([[min(first, cuts[0])], cuts, [max(last, cuts[-1])]])
         for code in np.unique(codes):
             rows = random.permutation(np.flatnonzero(codes == code))
             start, end = edges[code], edges[code + 1]
@@ -80,13 +89,3 @@ def _drawn(low: Ints, high: Ints, count: int, random: np.random.Generator) -> In
         mass = (parts / parts.sum(1, keepdims=True)).sum(0) + SMOOTHING
     parts = np.cumsum(within * mass, axis=1)
     return np.asarray((parts < (random.random(len(low)) * parts[:, -1])[:, None]).sum(1).clip(low, high))
-
-
-def _edges(cuts: Floats, low: float | None, high: float | None) -> Floats:
-    """Where bins begin and end; beyond the outer thresholds as far as bins are wide."""
-    beyond = 2 * float(np.ptp(cuts)) / (len(cuts) - 1) if len(cuts) > 1 else max(abs(float(cuts[0])), 1.0)
-    first = float(cuts[0]) - beyond if low is None or np.isnan(low) else low
-    if cuts[0] >= 0 and (low is None or np.isnan(low)):
-        first = max(first, 0.0)  # columns are rarely of both signs
-    last = float(cuts[-1]) + beyond if high is None or np.isnan(high) else high
-    return np.concatenate([[first], cuts, [last]])

@@ -81,8 +81,8 @@ class _Search:
         if len(self.solutions) >= self.most or self.steps > MAX_STEPS or time.monotonic() > self.until:
             self.complete = False
             return
-        open_leaves = np.flatnonzero((bounds.low < bounds.high).any(0))
-        if not len(open_leaves):
+        open_leaves = np.flatnonzero((bounds.low < bounds.high).any(0)).tolist()
+        if not open_leaves:
             self.solutions.append(bounds.low)
             return
         listed = [leaf for leaf in open_leaves if leaf in lists]
