@@ -45,6 +45,7 @@ CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of a decision_type; those of 4 and 8 sa
 MISSING_ZERO, MISSING_NAN = 1, 2
 LOG_MEANS = ("poisson", "gamma", "tweedie")  # objectives whose starting score is the logarithm of the mean target
 SUMS_ERROR = 1e-13  # of sums in double, of one per row
+WRITTEN_DIGITS = 6  # of a setting
 WORD = 32  # bits of a set of codes
 
 
@@ -160,12 +161,14 @@ class LightGBMModel(BoostedModel):
         )
         loss = BoostedLoss(int(classes or 0), curvature=self.classes / (self.classes - 1) if self.classes > 1 else 1.0)
         ridge, start, trees = _number(settings, "lambda_l2", 0), self._start(loss), []
+        ridge_error, rate_error = (_cut_off(settings.get(name, "0")) for name in ("lambda_l2", "learning_rate"))
+        rate_error /= self.rate
         for number, nodes in enumerate(self.trees):
             leaf, output = nodes.feature == LEAF, number % self.classes
             # the first trees hold the starting score
             step = np.where(leaf, nodes.value, np.nan) - (start[output] if number < self.classes else 0.0)
             tree = replace(self._tree(nodes, {}, 0), rounding=np.zeros(len(leaf)))
-            error = 1e-14 * (np.abs(step) + np.abs(start[output])) / self.rate
+            error = 1e-14 * (np.abs(step) + np.abs(start[output])) / self.rate + rate_error * np.abs(step) / self.rate
             root = SUMS_ERROR * nodes.size[0]
             curvature = np.where(np.isnan(nodes.curvature), np.nan, nodes.curvature)
             trees.append(
@@ -174,7 +177,17 @@ class LightGBMModel(BoostedModel):
                 )
             )
         low, high = self.low, self.high
-        return BoostedSums(self.name, loss, tuple(trees), start, ridge, starts_at_mean=True, low=low, high=high)
+        return BoostedSums(
+            self.name,
+            loss,
+            tuple(trees),
+            start,
+            ridge,
+            ridge_error=ridge_error,
+            starts_at_mean=True,
+            low=low,
+            high=high,
+        )
 
     def _start(self, loss: BoostedLoss) -> Numbers:
         """The scores before the first tree: at the mean label sum (value - start) (H + lambda) = 0."""
@@ -325,6 +338,12 @@ def _number(settings: Mapping[str, str], name: str, default: float) -> float:
         return float(settings.get(name, default))
     except ValueError:
         return default
+
+
+def _cut_off(text: str) -> float:
+    """How far a setting may be from what the file says: it is written with six digits."""
+    digits = text.partition("e")[0].replace(".", "").strip("-0")
+    return 5e-6 * abs(float(text)) if len(digits) >= WRITTEN_DIGITS else 0.0
 
 
 def model_of(fitted: Any) -> LightGBMModel:

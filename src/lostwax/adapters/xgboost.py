@@ -234,10 +234,8 @@ class XGBoostModel(BoostedModel):
             **self.refused,
         }
         refuse(name, bad)
-        ridge, rate = _penalty(self.trees), None
-        ridge = self.ridge if ridge is None else ridge
-        rate = _rate(self.trees, ridge)
-        rate = self.rate if rate is None else rate
+        ridge, ridge_error = _chosen(_penalties(self.trees), self.ridge)
+        rate, rate_error = _chosen(_rates(self.trees, ridge), self.rate)
         start = in_float32(OBJECTIVES[self.objective].to_margin(in_float32(base)))
         if self.objective == "binary:logistic":  # as XGBoost computes it
             odds = np.float32(1) / base.astype(np.float32) - np.float32(1)
@@ -252,8 +250,8 @@ class XGBoostModel(BoostedModel):
         trees = []
         for nodes, output in zip(self.trees, self.output, strict=True):
             leaf = nodes.feature == LEAF
-            weight = np.where(leaf, nodes.value / float(np.float32(rate)), nodes.value)
-            error = np.where(leaf, 3, 1.5) * UNIT * np.abs(weight)
+            weight = np.where(leaf, nodes.value / rate, nodes.value)
+            error = np.where(leaf, 3 * UNIT + rate_error / rate, 1.5 * UNIT) * np.abs(weight)
             trees.append(
                 BoostedTree(
                     self._tree(nodes, {}, 0),
@@ -267,7 +265,17 @@ class XGBoostModel(BoostedModel):
             )
         said = "found in" if np.isfinite(self.trees[0].size).all() else "not found in"
         note = f"{name}: learning rate {rate:.6g} and lambda {ridge:.6g} ({said} the file)."
-        return BoostedSums(name, loss, tuple(trees), start, ridge, strict=True, values=not self.exact, notes=(note,))
+        return BoostedSums(
+            name,
+            loss,
+            tuple(trees),
+            start,
+            ridge,
+            ridge_error=ridge_error,
+            strict=True,
+            values=not self.exact,
+            notes=(note,),
+        )
 
     def _unread(self, known: bool, fits: list[bool]) -> tuple[str, ...]:
         """Which sizes say nothing and why."""
@@ -336,8 +344,8 @@ class XGBoostModel(BoostedModel):
         return -np.where(nodes.feature == LEAF, nodes.value / rate, nodes.value) * (nodes.size + self.ridge)
 
 
-def _penalty(trees: Sequence[Nodes]) -> float | None:
-    """Lambda from the weights and second derivatives of nodes inside a tree: G = -w (H + lambda) adds up."""
+def _penalties(trees: Sequence[Nodes]) -> Numbers:
+    """Estimates of lambda, from weights and second derivatives of nodes inside a tree: G = -w (H + lambda) adds up."""
     found = []
     for nodes in trees:
         inside = np.flatnonzero(nodes.feature != LEAF)
@@ -346,12 +354,13 @@ def _penalty(trees: Sequence[Nodes]) -> float | None:
         w, h = nodes.value, nodes.size
         apart = w[inside] - w[left] - w[right]
         total = w[left] * h[left] + w[right] * h[right] - w[inside] * h[inside]
-        found.append((total / apart)[np.abs(apart) > 0.1])
-    return _agreed(np.concatenate(found))
+        large = np.abs(apart) > 0.1
+        found.append(total[large] / apart[large])
+    return np.concatenate(found)
 
 
-def _rate(trees: Sequence[Nodes], ridge: float) -> float | None:
-    """The learning rate, by which leaves are multiplied and other nodes are not."""
+def _rates(trees: Sequence[Nodes], ridge: float) -> Numbers:
+    """Estimates of the learning rate, by which leaves are multiplied and other nodes are not."""
     found = []
     for nodes in trees:
         leaf = nodes.feature == LEAF
@@ -360,19 +369,21 @@ def _rate(trees: Sequence[Nodes], ridge: float) -> float | None:
         left, right = nodes.left[inside], nodes.right[inside]
         of_leaves = np.where(leaf[left], gradient[left], 0) + np.where(leaf[right], gradient[right], 0)
         others = gradient[inside] - np.where(leaf[left], 0, gradient[left]) - np.where(leaf[right], 0, gradient[right])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found.append((of_leaves / others)[(leaf[left] | leaf[right]) & (np.abs(others) > 0.1)])
-    return _agreed(np.concatenate(found))
+        useful = (leaf[left] | leaf[right]) & (np.abs(others) > 0.1)
+        found.append(of_leaves[useful] / others[useful])
+    return np.concatenate(found)
 
 
-def _agreed(found: Numbers) -> float | None:
-    """The number that most of the estimates are near, to four digits; None: they do not agree."""
-    found = found[np.isfinite(found)]
-    if len(found) < 2:
-        return None
-    middle = float(np.median(found))
-    near = np.abs(found - middle) <= 1e-3 * max(abs(middle), 1e-3)
-    return float(f"{middle:.4g}") if near.mean() > 0.5 else None
+def _chosen(estimates: Numbers, stated: float) -> tuple[float, float]:
+    """A setting and its largest error: as stated if the file agrees; otherwise as most estimates say."""
+    stated, estimates = float(np.float32(stated)), estimates[np.isfinite(estimates)]
+    middle = float(np.median(estimates)) if len(estimates) > 1 else stated
+    if abs(middle - stated) <= 1e-4 * max(abs(stated), 0.01):
+        return stated, 0.0
+    short = float(f"{middle:.4g}")  # people set few digits
+    if abs(short - middle) <= 1e-5 * abs(middle):
+        return float(np.float32(short)), 0.0
+    return middle, 1e-4 * abs(middle)
 
 
 def _nodes(tree: Mapping[str, Any]) -> Nodes:

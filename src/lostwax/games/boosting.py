@@ -14,10 +14,17 @@ import numpy as np
 from lostwax.games.trees import LEAF, Floats, Ints, Tree
 
 SMALLEST = 1e-16  # second derivatives of XGBoost are at least this
-ROOT_ERROR = 4e-7  # relative: sums that float32 derivatives give for all rows
+SUMMING = 1e-13  # of a sum in double, relative
 TINY = 1e-16
 # of the distance of two float32: a double this near to their middle may be rounded to either
 HALF_WAY, EXPF = 1e-6, 0.02
+
+
+class Interval(NamedTuple):
+    """A number and its largest error."""
+
+    middle: float
+    error: float
 
 
 class Derivatives(NamedTuple):
@@ -105,15 +112,16 @@ class BoostedTree:
     curvature: Floats  # (m,) H; NaN: not known
     curvature_error: Floats  # (m,)
 
-    def with_curvatures(self, gradient: float, curvature: float, ridge: float) -> BoostedTree:
+    def with_curvatures(self, gradient: Interval, curvature: Interval, ridge: float) -> BoostedTree:
         """H of every node from the weights alone, and from the sums of the root: those of children are their parent's.
 
         G = -w (H + ridge), so  w (H + ridge) = w_l (H_l + ridge) + w_r (H - H_l + ridge)  gives H_l.
         """
         tree, w, error = self.tree, self.weight.copy(), self.weight_error.copy()
         h, h_error = np.full(len(w), np.nan), np.full(len(w), np.inf)
-        h[0], h_error[0] = curvature, ROOT_ERROR * curvature
-        w[0], error[0] = -gradient / (curvature + ridge), ROOT_ERROR
+        h[0], h_error[0] = curvature
+        w[0] = -gradient.middle / (curvature.middle + ridge)
+        error[0] = (gradient.error + abs(w[0]) * curvature.error) / (curvature.middle + ridge) + SUMMING
         nodes = [0]
         while nodes:
             node = nodes.pop()
@@ -141,6 +149,7 @@ class BoostedSums:
     trees: tuple[BoostedTree, ...]
     start: Floats  # (k,) margins before the first tree
     ridge: float = 0.0
+    ridge_error: float = 0.0  # how far it may be from that
     starts_at_mean: bool = False  # the first predictions are the shares of classes, or the mean label
     strict: bool = False  # rows go left below a threshold; otherwise also at it
     values: bool = False  # thresholds are values of the table

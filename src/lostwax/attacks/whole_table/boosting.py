@@ -22,7 +22,7 @@ from lostwax.attacks.whole_table.guesses import likely, values_of
 from lostwax.attacks.whole_table.places import Boxes, Grid, node_boxes
 from lostwax.attacks.whole_table.subsets import Knapsacks, shares
 from lostwax.fields import above, check_fields
-from lostwax.games.boosting import BoostedSums, BoostedTree
+from lostwax.games.boosting import SUMMING, BoostedSums, BoostedTree, Interval
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints
 
 MAX_TABLES = 256  # partial tables that are followed at once, while it is proven that there are no others
@@ -114,8 +114,10 @@ def knapsacks(boosted: BoostedTree, leaves: CodedLeaves, places: Places, sums: B
     """The equations of one tree: counts, sums of second derivatives, and of first ones or of both with a weight."""
     first, second, error, error_of_second = sums.loss.derivatives(places.margins, places.label, leaves.output)
     if np.isnan(boosted.curvature).all() and np.isfinite(boosted.weight[1:]).all() and np.isfinite(error).all():
-        root = float(places.rows @ first), float(places.rows @ second)
-        boosted = boosted.with_curvatures(*root, sums.ridge)
+        gradient = Interval(float(places.rows @ first), float(places.rows @ error))
+        total = float(places.rows @ second)
+        curvature = Interval(total, float(places.rows @ error_of_second) + SUMMING * total)
+        boosted = boosted.with_curvatures(gradient, curvature, sums.ridge)
     ends, one = leaves.nodes, np.ones(len(first))
     size = np.where(np.isfinite(boosted.tree.rounding), boosted.tree.size, np.nan)[ends]
     w, h = boosted.weight[ends], boosted.curvature[ends]
@@ -125,6 +127,7 @@ def knapsacks(boosted: BoostedTree, leaves: CodedLeaves, places: Places, sums: B
     tilt = np.where(known, 0.0, w)
     gradient = np.where(known, -w * (np.where(known, h, 0.0) + sums.ridge), -w * sums.ridge)
     slack = w_error * (np.where(known, h, places.rows @ second) + sums.ridge) + np.where(known, np.abs(w) * h_error, 0)
+    slack = slack + np.abs(w) * sums.ridge_error
     shape = (len(ends), len(first))
     values = [np.broadcast_to(one, shape), np.broadcast_to(second, shape), first + tilt[:, None] * second]
     errors = [0 * values[0], np.broadcast_to(error_of_second, shape), error + np.abs(tilt[:, None]) * error_of_second]

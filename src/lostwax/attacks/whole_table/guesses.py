@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy import optimize, sparse
 
@@ -54,7 +56,7 @@ def values_of(
 ) -> Floats:
     """(n, d) a value for each cell within its box; NaN where no tree splits the column.
 
-    Beyond the outer thresholds values go to those of the file, or to the `ends` (d,) that are assumed.
+    Beyond the outer thresholds values go to the extremes in the file, or a little way to the `ends` (d,).
     """
     x = np.full(boxes.low.shape, np.nan)
     for column, (values, cuts) in enumerate(zip(grid.values, grid.cuts, strict=True)):
@@ -66,8 +68,7 @@ def values_of(
             x[:, column] = values[codes]
             continue
         known = [np.nan if end is None else float(end[column]) for end in (sums.low, sums.high)]
-        first, last = (end[column] if np.isnan(file) else file for end, file in zip(ends, known, strict=True))
-        edges = np.concatenate([[min(first, cuts[0])], cuts, [max(last, cuts[-1])]])
+        edges = _edges(cuts, known, [float(end[column]) for end in ends])
         for code in np.unique(codes):
             rows = random.permutation(np.flatnonzero(codes == code))
             start, end = edges[code], edges[code + 1]
@@ -89,3 +90,13 @@ def _drawn(low: Ints, high: Ints, count: int, random: np.random.Generator) -> In
         mass = (parts / parts.sum(1, keepdims=True)).sum(0) + SMOOTHING
     parts = np.cumsum(within * mass, axis=1)
     return np.asarray((parts < (random.random(len(low)) * parts[:, -1])[:, None]).sum(1).clip(low, high))
+
+
+def _edges(cuts: Floats, known: Sequence[float], assumed: Sequence[float]) -> Floats:
+    """Where bins begin and end: at thresholds; outside at extremes that the file tells, or about two bins away."""
+    step = 2 * float(np.ptp(cuts)) / (len(cuts) - 1) if len(cuts) > 1 else np.inf
+    first, last = max(min(assumed[0], cuts[0]), cuts[0] - step), min(max(assumed[1], cuts[-1]), cuts[-1] + step)
+    if cuts[0] >= 0:
+        first = max(first, 0.0)  # few columns have values of both signs on one side of all thresholds
+    ends = [guess if np.isnan(end) else end for end, guess in zip(known, (first, last), strict=True)]
+    return np.concatenate([[ends[0]], cuts, [ends[1]]])

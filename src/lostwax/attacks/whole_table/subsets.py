@@ -18,6 +18,7 @@ import numpy as np
 from lostwax.games.trees import Bools, Floats, Ints
 
 MAX_HALF = 1 << 21  # sums of one half of the places
+MAX_FEW = 16  # rows of a leaf, to list its solutions by how many rows they have
 MAX_PAIRS = 1 << 23  # of sums that agree in the first number
 MAX_LISTED = 1 << 16  # solutions of one leaf that are kept
 MAX_BRANCHED = 10  # bits by which a leaf may be too large to be listed at once
@@ -224,15 +225,17 @@ def few_of_many(values: Floats, most: Ints, target: Floats, slack: Floats, posit
     heights = np.sort(np.repeat(values[:, positive], most))
     longest = int(np.searchsorted(np.cumsum(heights), room, side="right"))  # items that fit at once
     half = (longest + 1) // 2
-    if longest == 0 or (heights <= room).sum() ** min(half, 3) > MAX_HALF * 64:
-        return np.zeros((1, len(most)), dtype=np.int64) if (np.abs(target) <= slack).all() else None
+    if longest == 0:
+        return np.zeros((int((np.abs(target) <= slack).all()), len(most)), dtype=np.int64)
+    if longest > MAX_FEW:
+        return None
     # chosen items never go back; each table has (c, items) with -1 for none
     chosen, sums, lists = np.empty((1, 0), dtype=np.int16), np.zeros((1, values.shape[1])), []
     for _ in range(half):
         lists.append((chosen, sums))
         last = chosen[:, -1].astype(np.int64) if chosen.shape[1] else np.zeros(1, dtype=np.int64)
         extend = len(values) - last
-        if int(extend.sum()) > 8 * MAX_HALF:
+        if int(extend.sum()) > 4 * MAX_HALF:
             return None
         origin = np.repeat(np.arange(len(last)), extend)
         item = last[origin] + np.arange(len(origin)) - np.repeat(np.cumsum(extend) - extend, extend)
