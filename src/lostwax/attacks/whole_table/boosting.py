@@ -233,7 +233,7 @@ class _Chain:
         if self.fits == self.trees:
             problem = knapsacks(boosted, leaves, self.tables[0], self.sums, self.grid)
             chances = leaves.chances(self.tables[0].boxes, self.grid)
-            self._split([(0, likely(problem, chances, low, self.random))], leaves, low)
+            self._split([(0, likely(problem, chances, low, self.until - time.monotonic(), self.random))], leaves, low)
         self.trees += 1
 
     def _exactly(self, boosted: BoostedTree, leaves: CodedLeaves) -> Ints | None:

@@ -18,11 +18,11 @@ UPDATES = 20  # of the frequencies of codes
 SMOOTHING = 0.5  # of a row, added to the frequency of each code
 
 
-def likely(problem: Knapsacks, chances: Floats, low: Ints | None, random: np.random.Generator) -> Ints:
+def likely(problem: Knapsacks, chances: Floats, low: Ints | None, seconds: float, random: np.random.Generator) -> Ints:
     """(p, l) numbers of rows that come close to the sums, drawn by `chances` (p, l), by a linear program.
 
     A sum may be off, at a price, in units of what one row adds to it. The likeliest shares would send all rows to large
-    leaves: their log odds are perturbed, which draws shares (perturb and MAP).
+    leaves: their log odds are perturbed, which draws shares (perturb and MAP). Without time left, only by `chances`.
     """
     place, leaf = np.nonzero(problem.possible)
     ends, sums = np.nonzero(np.isfinite(problem.rounding))
@@ -37,11 +37,13 @@ def likely(problem: Knapsacks, chances: Floats, low: Ints | None, random: np.ran
     cost = np.concatenate([-odds, np.full(2 * len(ends), PRICE)])
     least = np.zeros(variables) if low is None else low[place, leaf]
     bounds = np.stack([np.concatenate([least, np.zeros(2 * len(ends))]), np.full(len(cost), np.inf)], 1)
-    result = optimize.linprog(
-        cost, A_eq=matrix, b_eq=right, bounds=bounds, method="highs", options={"time_limit": SECONDS}
-    )
+    limit = min(seconds, SECONDS)
+    options = {"time_limit": limit}
+    result = None
+    if limit > 0:
+        result = optimize.linprog(cost, A_eq=matrix, b_eq=right, bounds=bounds, method="highs", options=options)
     shares = chances / chances.sum(1, keepdims=True) * problem.count[:, None]
-    if result.x is not None:
+    if result is not None and result.x is not None:
         shares = np.zeros_like(shares)
         shares[place, leaf] = result.x[:variables]
     numbers = np.floor(shares + 1e-6).astype(np.int64)

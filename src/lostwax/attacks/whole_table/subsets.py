@@ -123,7 +123,7 @@ class _Search:
             changed = False
             bits = np.log2(bounds.high - bounds.low + 1.0).sum(0)
             for leaf in np.argsort(bits, kind="stable").tolist():
-                if not bits[leaf] or tried.get(leaf) == bits[leaf]:
+                if not bits[leaf] or tried.get(leaf) == bits[leaf] or time.monotonic() > self.until:
                     continue
                 tried[leaf] = float(bits[leaf])
                 low, high = bounds.low[:, leaf], bounds.high[:, leaf]
