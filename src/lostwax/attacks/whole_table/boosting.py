@@ -114,10 +114,10 @@ def knapsacks(boosted: BoostedTree, leaves: CodedLeaves, places: Places, sums: B
     """The equations of one tree: counts, sums of second derivatives, and of first ones or of both with a weight."""
     first, second, error, error_of_second = sums.loss.derivatives(places.margins, places.label, leaves.output)
     if np.isnan(boosted.curvature).all() and np.isfinite(boosted.weight[1:]).all() and np.isfinite(error).all():
-        gradient = Interval(float(places.rows @ first), float(places.rows @ error))
+        of_first = Interval(float(places.rows @ first), float(places.rows @ error))
         total = float(places.rows @ second)
-        curvature = Interval(total, float(places.rows @ error_of_second) + SUMMING * total)
-        boosted = boosted.with_curvatures(gradient, curvature, sums.ridge)
+        of_second = Interval(total, float(places.rows @ error_of_second) + SUMMING * total)
+        boosted = boosted.with_curvatures(of_first, of_second, sums.ridge)
     ends, one = leaves.nodes, np.ones(len(first))
     size = np.where(np.isfinite(boosted.tree.rounding), boosted.tree.size, np.nan)[ends]
     w, h = boosted.weight[ends], boosted.curvature[ends]
