@@ -9,7 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier, RandomForestRegressor
+import xgboost as xgb
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -200,9 +206,12 @@ FOREST = RandomForestClassifier(5, bootstrap=False, random_state=0).fit(X, Y)
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (make_pipeline(StandardScaler(), RandomForestClassifier(2)), r"Pipeline: .* Pass the forest, with X as"),
+        (make_pipeline(StandardScaler(), RandomForestClassifier(2)), r"Pipeline: .* Pass the trees, with X as"),
         (GridSearchCV(RandomForestClassifier(2), {"max_depth": [1]}), "GridSearchCV: pass its best_estimator_"),
-        (GradientBoostingClassifier(n_estimators=2), "GradientBoostingClassifier: .* Leave threat out"),
+        (
+            GradientBoostingClassifier(n_estimators=2, loss="exponential"),
+            "GradientBoostingClassifier: .* Leave threat out",
+        ),
         (RandomForestRegressor(2), "RandomForestRegressor: .* Leave threat out"),
         (RandomForestClassifier(2, class_weight="balanced"), "class weights"),
     ],
@@ -369,3 +378,59 @@ def test_claims_are_usual_if_blind_tables_have_such_a_row():
     assert (usual[1:] > 0.9).all()
     other = claims._replace(labels=np.ones(40, dtype=np.int64), label_certain=np.ones(40, dtype=bool))
     assert (games_of(x).usual(other) == 0).all()  # a class that no row has
+
+
+BOOSTED = {"n_estimators": 30, "max_depth": 4, "reg_lambda": 0.5, "min_child_weight": 0.5}
+
+
+def test_boosted_trees_give_their_whole_table_away():
+    audit = audited(xgb.XGBClassifier(**BOOSTED))
+    assert audit.grade is Grade.EXACT
+    np.testing.assert_array_equal(rows_of(audit), X)
+    assert audit.findings[0].labels_right.all()
+    assert "30 of 30 trees were solved with proof; the rebuilt rows have the sums of 30." in map(str, audit.notes)
+    assert not audit.unanswered
+
+
+def test_a_booster_and_its_file_are_audited_alike(tmp_path):
+    model = xgb.XGBClassifier(**BOOSTED).fit(X, Y)
+    model.get_booster().save_model(tmp_path / "model.json")
+    for subject in (model.get_booster(), tmp_path / "model.json"):
+        assert lw.audit(subject, (X, Y), threat=WEAK).grade is Grade.EXACT
+
+
+def test_boosted_stumps_are_no_leak():
+    stump = {"n_estimators": 1, "max_depth": 1}
+    for model in (xgb.XGBClassifier(**stump), GradientBoostingClassifier(**stump)):
+        assert audited(model).grade is Grade.NOT_FOUND
+
+
+def test_boosting_on_noise_with_few_trees_is_no_leak():
+    """Numbers, few thresholds: what is proven of them is an interval, and no row."""
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(ROWS, 5)), random.integers(0, 2, ROWS)
+    audit = audited(xgb.XGBClassifier(n_estimators=3, max_depth=2), x, y)
+    assert audit.grade is Grade.NOT_FOUND
+    assert audit.findings[0].cells.exact == 0
+
+
+def test_a_regressor_is_audited_by_its_counts():
+    random = np.random.default_rng(0)
+    audit = audited(GradientBoostingRegressor(n_estimators=3), X, X @ random.normal(size=X.shape[1]), max_minutes=0.05)
+    assert audit.findings[0].cells.total == X.size
+
+
+def test_other_rows_and_missing_values_are_refused_by_name():
+    model = xgb.XGBClassifier(**BOOSTED).fit(X, Y, sample_weight=np.linspace(0.5, 2, ROWS))
+    with pytest.raises(ValueError, match="first tree was not grown on these 60 rows"):
+        lw.audit(model, (X, Y), threat=WEAK, sample_weight=np.linspace(0.5, 2, ROWS))
+    holes = X.copy()
+    holes[0, 0] = np.nan
+    with pytest.raises((TypeError, ValueError), match="missing values"):
+        audited(xgb.XGBClassifier(**BOOSTED), holes, Y)
+
+
+def test_an_objection_is_cheap_and_names_the_reason():
+    model = xgb.XGBClassifier(**BOOSTED)
+    assert whole_tables.objection_without_rows(model.fit(X, Y)) is None
+    assert "subsample" in whole_tables.objection_without_rows(xgb.XGBClassifier(subsample=0.5).fit(X, Y))

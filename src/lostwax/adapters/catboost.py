@@ -28,8 +28,10 @@ from lostwax.adapters.trees import (
     parsing,
     present_values,
     real_numbers,
+    refuse,
     whole_numbers,
 )
+from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
 from lostwax.games.trees import LEAF, Cuts, Floats, Forest, Ints, LabelSums, in_float32
 
 OLDEST = (1, 0)
@@ -138,6 +140,28 @@ class CatBoostModel(BoostedModel):
         missing[[feature.column for feature in self.features]] = [feature.has_missing for feature in self.features]
         notes = (f"{self.name}: borders are half-way between two values of the table.",) if cuts else ()
         return Boosted(Forest(tuple(trees), cuts=cuts, accepts_missing=missing), notes=notes)
+
+    def sums(self) -> BoostedSums:
+        """What the trees tell of rows that nobody knows: counts; raises a TypeError that names what is not read."""
+        whole = all((nodes.size == np.round(nodes.size)).all() for nodes in self.trees)
+        refuse(
+            self.name,
+            {
+                f"the loss {self.loss}": self.loss not in ("RMSE", "Logloss"),
+                "weights of rows": not whole,
+                "a model without counts of leaves": not all(nodes.size.any() for nodes in self.trees),
+                "missing values": any(feature.has_missing for feature in self.features),
+            },
+        )
+        trees = []
+        for nodes in self.trees:
+            unknown = np.full(len(nodes.size), np.nan)
+            tree = replace(self._tree(nodes, {}, 0), rounding=np.zeros(len(nodes.size)))
+            step = np.where(nodes.feature == LEAF, np.nan_to_num(nodes.value), 0.0) * self.scale
+            trees.append(BoostedTree(tree, step, 0, unknown, unknown, unknown, unknown))
+        note = f"{self.name}: only the counts of its leaves are read; labels are guessed from its predictions."
+        loss = BoostedLoss(0)
+        return BoostedSums(self.name, loss, tuple(trees), self.base_score, notes=(note,), by_sign=self.classifies)
 
     def _cuts(self, x: Floats) -> Iterator[Cuts]:
         """The borders of each column; nothing where they follow another rule."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,12 @@ from lostwax.adapters.trees import (
     parsing,
     present_values,
     real_numbers,
+    refuse,
     thresholds_of,
     whole_numbers,
 )
 from lostwax.games import Extremes, Noted
+from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
 from lostwax.games.notes import extreme_values
 from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, Ints, LabelSums, Tree
 
@@ -42,6 +44,8 @@ MAX_BINNED_ROWS = 200_000  # above these bins are made of a sample (bin_construc
 CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of a decision_type; those of 4 and 8 say what counts as missing
 MISSING_ZERO, MISSING_NAN = 1, 2
 LOG_MEANS = ("poisson", "gamma", "tweedie")  # objectives whose starting score is the logarithm of the mean target
+SUMS_ERROR = 1e-13  # of sums in double, of one per row
+WRITTEN_DIGITS = 6  # of a setting
 WORD = 32  # bits of a set of codes
 
 
@@ -135,6 +139,71 @@ class LightGBMModel(BoostedModel):
             number = f"{fits.count(False)} of {len(fits)}"
             unread.append(f"the counts of {number} trees of {self.name} were not audited: {why}.")
         return Boosted(Forest(tuple(trees), cuts or (), single=False), extremes, tuple(notes), tuple(unread))
+
+    def sums(self) -> BoostedSums:
+        """What the trees tell of rows that nobody knows; raises a TypeError that names what is not read."""
+        kinds = {"binary sigmoid:1": 2, f"multiclass num_class:{self.classes}": self.classes, "regression": 0}
+        classes, settings = kinds.get(self.objective), self.settings
+        positive = ("lambda_l1", "max_delta_step", "path_smooth", "is_unbalance", "use_quantized_grad", "linear_tree")
+        refuse(
+            self.name,
+            {
+                f"the objective {self.objective}": classes is None,
+                f"boosting={settings.get('boosting')}": settings.get("boosting", "gbdt") != "gbdt",
+                str(self._sampled()): self._sampled() is not None,
+                **{name: _number(settings, name, 0) != 0 for name in positive},
+                "scale_pos_weight": _number(settings, "scale_pos_weight", 1) != 1,
+                "monotone_constraints": bool(settings.get("monotone_constraints", "")),
+                "boost_from_average=False": _number(settings, "boost_from_average", 1) != 1,
+                "a split of categories": any(nodes.codes for nodes in self.trees),
+                "a model without trees": not any(len(nodes.size) > 1 for nodes in self.trees),
+            },
+        )
+        loss = BoostedLoss(int(classes or 0), curvature=self.classes / (self.classes - 1) if self.classes > 1 else 1.0)
+        ridge, start, trees = _number(settings, "lambda_l2", 0), self._start(loss), []
+        ridge_error, rate_error = (_cut_off(settings.get(name, "0")) for name in ("lambda_l2", "learning_rate"))
+        rate_error /= self.rate
+        for number, nodes in enumerate(self.trees):
+            leaf, output = nodes.feature == LEAF, number % self.classes
+            # the first trees hold the starting score
+            step = np.where(leaf, nodes.value, np.nan) - (start[output] if number < self.classes else 0.0)
+            tree = replace(self._tree(nodes, {}, 0), rounding=np.zeros(len(leaf)))
+            error = 1e-14 * (np.abs(step) + np.abs(start[output])) / self.rate + rate_error * np.abs(step) / self.rate
+            root = SUMS_ERROR * nodes.size[0]
+            curvature = np.where(np.isnan(nodes.curvature), np.nan, nodes.curvature)
+            trees.append(
+                BoostedTree(
+                    tree, np.where(leaf, step, 0.0), output, step / self.rate, error + root, curvature, 0 * step + root
+                )
+            )
+        low, high = self.low, self.high
+        return BoostedSums(
+            self.name,
+            loss,
+            tuple(trees),
+            start,
+            ridge,
+            ridge_error=ridge_error,
+            starts_at_mean=True,
+            low=low,
+            high=high,
+        )
+
+    def _start(self, loss: BoostedLoss) -> Numbers:
+        """The scores before the first tree: at the mean label sum (value - start) (H + lambda) = 0."""
+        ridge, starts = _number(self.settings, "lambda_l2", 0), []
+        for nodes in self.trees[: self.classes]:
+            leaf = nodes.feature == LEAF
+            weight = nodes.curvature[leaf] + ridge if len(leaf) > 1 else np.ones(1)
+            starts.append(float((nodes.value[leaf] * weight).sum() / weight.sum()))
+        scores, rows = np.array(starts), self.trees[0].size[0]
+        if not loss.classes:
+            return scores
+        shares = 1 / (1 + np.exp(-scores)) if loss.classes == 2 else np.exp(scores)
+        shares = np.rint(shares * rows) / rows  # in whole rows, as LightGBM computes them
+        with np.errstate(divide="ignore"):
+            scores = np.log(shares / (1 - shares)) if loss.classes == 2 else np.log(np.maximum(shares, 1e-15))
+        return np.asarray(scores)
 
     def _grown_on(self, weight: Numbers) -> Bools:
         """(n,) the rows that trees were grown on: those without weight too, if they were passed to `fit`."""
@@ -269,6 +338,12 @@ def _number(settings: Mapping[str, str], name: str, default: float) -> float:
         return float(settings.get(name, default))
     except ValueError:
         return default
+
+
+def _cut_off(text: str) -> float:
+    """How far a setting may be from what the file says: it is written with six digits."""
+    digits = text.partition("e")[0].replace(".", "").strip("-0")
+    return 5e-6 * abs(float(text)) if len(digits) >= WRITTEN_DIGITS else 0.0
 
 
 def model_of(fitted: Any) -> LightGBMModel:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lostwax.games import Extremes, Noted
+from lostwax.games.boosting import BoostedSums
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
 
 Numbers = NDArray[np.float64]
@@ -69,6 +70,10 @@ class BoostedModel(ABC):
         """Whether labels are class numbers."""
 
     @abstractmethod
+    def sums(self) -> BoostedSums:
+        """What the trees tell of rows that nobody knows; raises a TypeError that names what is not read."""
+
+    @abstractmethod
     def read(self, x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
         """What the trees say about rows (n, d), with codes for categories; y are class numbers or targets."""
 
@@ -118,6 +123,13 @@ class BoostedModel(ABC):
             rounding=np.full(size, np.inf),
             categories=categories,
         )
+
+
+def refuse(name: str, settings: Mapping[str, bool]) -> None:
+    """Raise a TypeError that names the first setting with which sums over unknown rows are not read."""
+    for setting, used in settings.items():
+        if used:
+            raise TypeError(f"{name}: {setting} is not read without a row of the table.")
 
 
 def is_read(model: Any) -> bool:

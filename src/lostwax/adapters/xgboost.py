@@ -7,9 +7,9 @@ two values in the node. Numbers are float32, and sums are compared with the whol
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,9 +27,11 @@ from lostwax.adapters.trees import (
     check_no_empty_node,
     parsing,
     real_numbers,
+    refuse,
     thresholds_of,
     whole_numbers,
 )
+from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
 from lostwax.games.trees import LEAF, Cuts, Floats, Forest, LabelSums, Tree, in_float32
 
 OLDEST = (2, 1)
@@ -116,6 +118,9 @@ class XGBoostModel(BoostedModel):
     ridge: float = 1.0
     subsample: float = 1.0
     exact: bool = False  # tree_method="exact": thresholds lie between values of the rows in the node
+    refused: Mapping[str, bool] = field(
+        default_factory=dict
+    )  # settings that sums over unknown rows cannot be read with
 
     gaps, strict, codes_go_left = True, True, False
 
@@ -177,6 +182,12 @@ class XGBoostModel(BoostedModel):
 
     def read(self, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
         """What the trees say about rows (n, d), with codes for categories; y are class numbers or targets."""
+        if any(np.isnan(nodes.size).any() for nodes in self.trees):
+            raise SettingNotReadError(
+                "a file without sum_hessian was not read: the sums of nodes were removed from it. Pass "
+                "threat=lw.Weak(size=len(y)), which does not need them",
+                ".",
+            )
         cast = in_float32(x)
         self.check_columns(cast, 1 + max(int(nodes.feature.max()) for nodes in self.trees))
         grown, objective = self.grown(cast), OBJECTIVES.get(self.objective)
@@ -207,6 +218,64 @@ class XGBoostModel(BoostedModel):
             note = "thresholds lie between values (tree_method='exact'); only the paths of rows were read."
         forest = Forest((first, *(each.tree for each in grown[1:])), cuts or (), strict=True)
         return Boosted(forest, notes=(f"{self.name}: {note}",), unread=self._unread(known, fits))
+
+    def sums(self) -> BoostedSums:
+        """What the trees tell of rows that nobody knows; raises a TypeError that names what is not read."""
+        base, name = self.base_score, self.name
+        classes = {"binary:logistic": 2, "binary:logitraw": 2, "reg:squarederror": 0}.get(self.objective)
+        if self.objective in ("multi:softprob", "multi:softmax"):
+            classes = len(base)
+        bad = {
+            f"the objective {self.objective}": classes is None,
+            "booster='dart'": self.drops,
+            "a split of categories": any(nodes.codes for nodes in self.trees),
+            "num_parallel_tree > 1": any(end - start != len(base) for start, end in pairwise(self.iterations)),
+            "several labels per row": classes == 0 and len(base) > 1,
+            **self.refused,
+        }
+        refuse(name, bad)
+        ridge, ridge_error = _chosen(_penalties(self.trees), self.ridge)
+        rate, rate_error = _chosen(_rates(self.trees, ridge), self.rate)
+        start = in_float32(OBJECTIVES[self.objective].to_margin(in_float32(base)))
+        if self.objective == "binary:logistic":  # as XGBoost computes it
+            odds = np.float32(1) / base.astype(np.float32) - np.float32(1)
+            start = in_float32(-np.log(odds.astype(np.float64)))
+        classes = int(classes or 0)
+        loss = BoostedLoss(
+            classes,
+            curvature=2.0 if classes > 2 else 1.0,
+            margins_in_float32=True,
+            positive_weight=self.settings.get("scale_pos_weight", 1.0) if classes == 2 else 1.0,
+        )
+        trees = []
+        for nodes, output in zip(self.trees, self.output, strict=True):
+            leaf = nodes.feature == LEAF
+            weight = np.where(leaf, nodes.value / rate, nodes.value)
+            error = np.where(leaf, 3 * UNIT + rate_error / rate, 1.5 * UNIT) * np.abs(weight)
+            trees.append(
+                BoostedTree(
+                    self._tree(nodes, {}, 0),
+                    step=np.where(leaf, nodes.value, 0.0),
+                    output=output,
+                    weight=weight,
+                    weight_error=error,
+                    curvature=nodes.curvature,
+                    curvature_error=1.1 * UNIT * nodes.curvature,
+                )
+            )
+        said = "found in" if np.isfinite(self.trees[0].size).all() else "not found in"
+        note = f"{name}: learning rate {rate:.6g} and lambda {ridge:.6g} ({said} the file)."
+        return BoostedSums(
+            name,
+            loss,
+            tuple(trees),
+            start,
+            ridge,
+            ridge_error=ridge_error,
+            strict=True,
+            values=not self.exact,
+            notes=(note,),
+        )
 
     def _unread(self, known: bool, fits: list[bool]) -> tuple[str, ...]:
         """Which sizes say nothing and why."""
@@ -275,19 +344,65 @@ class XGBoostModel(BoostedModel):
         return -np.where(nodes.feature == LEAF, nodes.value / rate, nodes.value) * (nodes.size + self.ridge)
 
 
+def _penalties(trees: Sequence[Nodes]) -> Numbers:
+    """Estimates of lambda, from weights and second derivatives of nodes inside a tree: G = -w (H + lambda) adds up."""
+    found = []
+    for nodes in trees:
+        inside = np.flatnonzero(nodes.feature != LEAF)
+        inside = inside[np.isin(nodes.left[inside], inside) & np.isin(nodes.right[inside], inside)]
+        left, right = nodes.left[inside], nodes.right[inside]
+        w, h = nodes.value, nodes.size
+        apart = w[inside] - w[left] - w[right]
+        total = w[left] * h[left] + w[right] * h[right] - w[inside] * h[inside]
+        large = np.abs(apart) > 0.1
+        found.append(total[large] / apart[large])
+    return np.concatenate(found)
+
+
+def _rates(trees: Sequence[Nodes], ridge: float) -> Numbers:
+    """Estimates of the learning rate, by which leaves are multiplied and other nodes are not."""
+    found = []
+    for nodes in trees:
+        leaf = nodes.feature == LEAF
+        gradient = nodes.value * (nodes.size + ridge)
+        inside = np.flatnonzero(~leaf)
+        left, right = nodes.left[inside], nodes.right[inside]
+        of_leaves = np.where(leaf[left], gradient[left], 0) + np.where(leaf[right], gradient[right], 0)
+        others = gradient[inside] - np.where(leaf[left], 0, gradient[left]) - np.where(leaf[right], 0, gradient[right])
+        useful = (leaf[left] | leaf[right]) & (np.abs(others) > 0.1)
+        found.append(of_leaves[useful] / others[useful])
+    return np.concatenate(found)
+
+
+def _chosen(estimates: Numbers, stated: float) -> tuple[float, float]:
+    """A setting and its largest error: as stated if the file agrees; otherwise as most estimates say."""
+    stated, estimates = float(np.float32(stated)), estimates[np.isfinite(estimates)]
+    middle = float(np.median(estimates)) if len(estimates) > 1 else stated
+    if abs(middle - stated) <= 1e-4 * max(abs(stated), 0.01):
+        return stated, 0.0
+    short = float(f"{middle:.4g}")  # people set few digits
+    if abs(short - middle) <= 1e-5 * abs(middle):
+        return float(np.float32(short)), 0.0
+    return middle, 1e-4 * abs(middle)
+
+
 def _nodes(tree: Mapping[str, Any]) -> Nodes:
     """One tree of a file; raises if some nodes lack one of their numbers."""
     count = len(tree["left_children"])
     links = ("left_children", "right_children", "split_indices", "default_left")
     left, right, feature, missing_left = (whole_numbers(tree[name], count) for name in links)
-    numbers = ("split_conditions", "sum_hessian", "base_weights")
-    threshold, curvature, weight = (real_numbers(tree[name], count) for name in numbers)
+    threshold, weight = (in_float32(real_numbers(tree[name], count)) for name in ("split_conditions", "base_weights"))
+    curvature = (
+        in_float32(real_numbers(tree["sum_hessian"], count)) if tree.get("sum_hessian") else np.full(count, np.nan)
+    )
+    if not curvature.any():  # set to zero, as some do to hide them
+        curvature = np.full(count, np.nan)
     parts = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
     codes, nodes, starts, sizes = (whole_numbers(tree[name]) for name in parts)
     limits = ((codes, MAX_CODES), (nodes, count), (starts, len(codes) + 1), (sizes, len(codes) + 1))
     if not count or any(((part < 0) | (part >= limit)).any() for part, limit in limits):
         raise ValueError("no nodes, or codes of none")
-    inner, threshold = left != LEAF, in_float32(threshold)
+    inner = left != LEAF
     return Nodes(
         feature=np.where(inner, feature, LEAF),
         threshold=threshold,
@@ -337,9 +452,22 @@ def model_of(fitted: Any) -> XGBoostModel:
         config = config.get("gbtree", config)  # DART holds another
         rate, ridge, subsample = (float(config["tree_train_param"][name]) for name in ("eta", "lambda", "subsample"))
         exact = config["gbtree_train_param"]["tree_method"] == "exact"
+        refused = _refused(config["tree_train_param"])
     except (KeyError, TypeError, ValueError):
         return model
-    return replace(model, rate=rate, ridge=ridge, subsample=subsample, exact=exact)
+    return replace(model, rate=rate, ridge=ridge, subsample=subsample, exact=exact, refused=refused)
+
+
+def _refused(settings: Mapping[str, str]) -> dict[str, bool]:
+    """Settings with which weights are not -G / (H + lambda), or sums not those of all rows."""
+    return {
+        "subsample < 1": float(settings["subsample"]) < 1,
+        "alpha > 0": float(settings["alpha"]) > 0,
+        "max_delta_step > 0": float(settings["max_delta_step"]) > 0,
+        "monotone_constraints": any(
+            part.strip("() ") not in ("", "0") for part in settings["monotone_constraints"].split(",")
+        ),
+    }
 
 
 def _cuts(grown: list[Grown], x: Floats) -> tuple[Cuts, ...] | None:

@@ -1,4 +1,4 @@
-"""Audit of a forest against an adversary who knows no row: the whole table is rebuilt from the counts of its trees.
+"""Audit of trees against an adversary who knows no row: the whole table is rebuilt from the sums of their nodes.
 
 Where the order of rows is not known, each true row is compared with the rebuilt row that a best matching gives it. This
 favours every guess, so chance is favoured alike: what the attack tells of each column is dealt anew among its rows, and
@@ -23,9 +23,18 @@ from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from lostwax.adapters import sklearn
+from lostwax.adapters.sklearn.boosting import is_boosted, is_booster, released_booster, released_sums, sums_over_rows
+from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.adapters.sklearn.inputs import features
 from lostwax.adapters.sklearn.trees import forest_alone
-from lostwax.attacks.whole_table import RebuiltTable, Search, TooManyCellsError, WholeTable
+from lostwax.attacks.whole_table import (
+    BoostedTable,
+    NotTheseRowsError,
+    RebuiltTable,
+    Search,
+    TooManyCellsError,
+    WholeTable,
+)
 from lostwax.audits.audit import Audit, Finding, Verdict
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.checks import check_minutes, check_rows_differ
@@ -33,6 +42,7 @@ from lostwax.audits.luck import Luck
 from lostwax.audits.play import Answer, Errors, OneGamePerRow, Settings, check_shape, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Cells, Columns, Guess, Kept, Records
+from lostwax.games.boosting import BoostedSums
 from lostwax.games.cells import Bounds
 from lostwax.games.facts import threat_facts
 from lostwax.games.judges import OneToOne
@@ -61,19 +71,24 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
     games, seed, threshold, max_minutes, *_ = settings
     check_minutes(max_minutes, None)
     _check_threat(threat)
-    forest = _forest(model)
-    released = sklearn.released(model, data, sample_weight, seed=seed)
+    opened = _opened(model)
+    if is_booster(model):
+        released = released_booster(model, data, sample_weight)
+    else:
+        released = sklearn.released(model, data, sample_weight, seed=seed)
     if released.sample is not None:
         raise ValueError("audit: the table is too large to be rebuilt as a whole. Leave threat out.")
     x = torch.from_numpy(features(sklearn.unpack(data)[0]))  # as the forest sees it: booleans are numbers
     table = Records(x, released.table.y)
     check_rows_differ(x)
+    if torch.isnan(x).any():
+        raise ValueError("audit: a table with missing values and no known row is not read. Leave threat out.")
     _check_size(threat, games, len(table))
     columns = Columns(released.columns.names, ((),) * x.shape[1])
     public, seconds = Public.of(x.numpy()), SECONDS if max_minutes is None else 30 * max_minutes
     start = time.perf_counter()
     with progress(f"search for the table (at most {clock_time(2 * seconds)})"):
-        rebuilt, unanswered = _rebuilt(forest, public, x.shape, seconds, seed)
+        rebuilt, unanswered = opened.rebuilt(public, (len(x), x.shape[1]), _ends(x), seconds, seed)
     seconds_taken = time.perf_counter() - start
     judging = WholeTableGames(
         table,
@@ -97,7 +112,7 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         confidence=torch.from_numpy(exact).double().mean(1, keepdim=True),
         certified=torch.from_numpy(exact[:, (x.amax(0) > x.amin(0)).numpy()].all(1, keepdims=True)),
     )
-    line = judged(judging, Answer(WholeTable(), guess, seconds_taken))
+    line = judged(judging, Answer(opened.attack, guess, seconds_taken))
     # a row that is not rebuilt although the search came to its end is not in the counts of nodes
     other = Verdict.ATTACK_LIMITED if rebuilt.solves and rebuilt.proven else Verdict.UNDECIDED
     finding = replace(
@@ -117,32 +132,129 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         kind="this model",
         adversary=Adversary(0, len(table), "row"),
         threat="the adversary knows no row",
-        attack=WholeTable.__name__,
+        attack=type(opened.attack).__name__,
         numbers=torch.arange(len(table)),
         population=len(table),
         seed=seed,
         provenance=of_table(table),
-        notes=(*public.notes(columns), order, limit),
+        notes=(*public.notes(columns), order, limit, *opened.notes(rebuilt)),
         unanswered=unanswered,
         classes=released.classes,
         columns=columns.names,
     )
 
 
-def _forest(model: Any) -> Forest:
-    """The trees and their counts; an error that names what is not read."""
+class OpenedForest(NamedTuple):
+    """A forest that counts its rows."""
+
+    forest: Forest
+    attack: WholeTable = WholeTable()
+
+    def rebuilt(
+        self, public: Public, shape: tuple[int, int], ends: tuple[Floats, Floats], seconds: float, seed: int
+    ) -> tuple[RebuiltTable, tuple[str, ...]]:
+        """The table, and what the search leaves open; a table of which nothing is known if it cannot be begun."""
+        attack = WholeTable(Search(seconds))
+        try:
+            table = attack(self.forest, shape[1], values=public.values, one_hot=public.one_hot, seed=seed % 2**31)
+        except TooManyCellsError as error:
+            return _nothing(shape), (str(error),)
+        if not table.solves:
+            return table, (
+                f"The search was stopped after {seconds:g} s, before it found a table with all counts of the trees. "
+                "Allow more minutes (max_minutes).",
+            )
+        if table.proven:
+            return table, ()
+        cure = "Allow more minutes (max_minutes)." if find_spec("ortools") else "Install lostwax[solver]."
+        return table, (f"Which cells are the same in every table with these counts was not proven. {cure}",)
+
+    def notes(self, rebuilt: RebuiltTable) -> tuple[str, ...]:
+        """Nothing more."""
+        return ()
+
+
+class OpenedBooster(NamedTuple):
+    """Boosted trees, and the sums that their nodes tell."""
+
+    sums: BoostedSums
+    attack: BoostedTable = BoostedTable()
+
+    def rebuilt(
+        self, public: Public, shape: tuple[int, int], ends: tuple[Floats, Floats], seconds: float, seed: int
+    ) -> tuple[RebuiltTable, tuple[str, ...]]:
+        """The table, and what the search leaves open."""
+        attack = BoostedTable(2 * seconds)
+        try:
+            table = attack(self.sums, shape, values=public.values, one_hot=public.one_hot, ends=ends, seed=seed % 2**31)
+        except NotTheseRowsError as error:
+            raise ValueError(
+                f"audit: {self.sums.name}: the first tree was not grown on these {shape[0]:,} rows, each once. It is "
+                "not read with no known row if rows were weighted, drawn (subsample) or held out, or if leaves are "
+                "bounded (monotone constraints, max_delta_step). Leave threat out."
+            ) from error
+        if not (missing := len(self.sums.trees) - table.trees.proven):
+            return table, ()
+        return table, (
+            f"The sums of {missing} of {len(self.sums.trees)} trees were not solved with proof: what rests on them is "
+            "a guess, or unknown. More minutes (max_minutes) may solve more.",
+        )
+
+    def notes(self, rebuilt: RebuiltTable) -> tuple[str, ...]:
+        """How far the trees were followed."""
+        if not rebuilt.trees.consistent:
+            broken = (
+                f"no table has the sums of tree {rebuilt.trees.fits} as they were read: nothing is taken as proven."
+            )
+            return (*self.sums.notes, broken)
+        said = f"{rebuilt.trees.proven} of {len(self.sums.trees)} trees were solved with proof"
+        return (*self.sums.notes, f"{said}; the rebuilt rows have the sums of {rebuilt.trees.fits}.")
+
+
+def _nothing(shape: tuple[int, int]) -> RebuiltTable:
+    anything, nothing = np.full(shape, np.inf), np.zeros(shape, dtype=bool)
+    labels = np.zeros(shape[0], dtype=np.int64)
+    return RebuiltTable(
+        np.zeros(shape),
+        -anything,
+        anything,
+        labels,
+        nothing,
+        nothing[:, 0],
+        ordered=False,
+        solves=False,
+        proven=False,
+    )
+
+
+def objection_without_rows(model: Any) -> str | None:
+    """Why a table cannot be rebuilt from this model with no row known; None: it can be tried. Takes milliseconds.
+
+    What it needs beside the model: the number of rows, and which columns hold 0 and 1 only.
+    """
+    try:
+        _opened(model)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _opened(model: Any) -> OpenedForest | OpenedBooster:
+    """The trees and their counts or sums; an error that names what is not read."""
     if isinstance(model, Pipeline):
         raise TypeError(
-            "audit: Pipeline: a table with no known row is rebuilt as the forest sees it. Pass the forest, with X as "
-            "the steps before it give it: lw.audit(model[-1], (model[:-1].transform(X), y), threat=...)."
+            "audit: Pipeline: a table with no known row is rebuilt as the trees see it. Pass the trees, with X as "
+            "the steps before them give it: lw.audit(model[-1], (model[:-1].transform(X), y), threat=...)."
         )
     if hasattr(model, "best_estimator_"):
         raise TypeError(
             f"audit: {type(model).__name__}: pass its best_estimator_ to rebuild a table with no known row."
         )
     try:
-        return forest_alone(model)
-    except TypeError as error:
+        if is_boosted(model) or sums_over_rows(model):
+            return OpenedBooster(released_sums(model))
+        return OpenedForest(forest_alone(model))
+    except (TypeError, SettingNotReadError) as error:
         raise TypeError(
             f"audit: {error} Leave threat out to audit what an adversary who knows all other rows can tell."
         ) from error
@@ -195,6 +307,11 @@ class Public(NamedTuple):
         return cls(binary, tuple(groups))
 
     @property
+    def values(self) -> dict[int, Floats]:
+        """The values of columns where they are public."""
+        return dict.fromkeys(np.flatnonzero(self.binary).tolist(), BINARY)
+
+    @property
     def blocks(self) -> list[tuple[int, ...]]:
         """All columns, those of a group together."""
         grouped = {column for group in self.one_hot for column in group}
@@ -211,28 +328,10 @@ class Public(NamedTuple):
         return notes
 
 
-def _rebuilt(
-    forest: Forest, public: Public, shape: torch.Size, seconds: float, seed: int
-) -> tuple[RebuiltTable, tuple[str, ...]]:
-    """The table, and what the search leaves open; a table of which nothing is known if it cannot be begun."""
-    values = dict.fromkeys(np.flatnonzero(public.binary).tolist(), BINARY)
-    try:
-        table = WholeTable(Search(seconds))(forest, shape[1], values=values, one_hot=public.one_hot, seed=seed % 2**31)
-    except TooManyCellsError as error:
-        anything, nothing = np.full(shape, np.inf), np.zeros(shape, dtype=bool)
-        labels = np.zeros(shape[0], dtype=np.int64)
-        facts = {"ordered": False, "solves": False, "proven": False}
-        table = RebuiltTable(np.zeros(shape), -anything, anything, labels, nothing, nothing[:, 0], **facts)
-        return table, (str(error),)
-    if not table.solves:
-        return table, (
-            f"The search was stopped after {seconds:g} s, before it found a table with all counts of the trees. Allow "
-            "more minutes (max_minutes).",
-        )
-    if table.proven:
-        return table, ()
-    cure = "Allow more minutes (max_minutes)." if find_spec("ortools") else "Install lostwax[solver]."
-    return table, (f"Which cells are the same in every table with these counts was not proven. {cure}",)
+def _ends(x: Tensor) -> tuple[Floats, Floats]:
+    """(d,) each: about how far columns go, which blind guesses know too."""
+    mean, spread = x.mean(0).numpy(), REACH * x.std(0, correction=0).numpy()
+    return mean - spread, mean + spread
 
 
 def _blind(x: Tensor, public: Public) -> Tensor:
@@ -255,15 +354,20 @@ def _matched(rebuilt: RebuiltTable, judging: WholeTableGames, public: Public) ->
     high = np.where(np.isfinite(rebuilt.high), rebuilt.high, np.maximum(blind + spread, rebuilt.low))
     unbounded = ~np.isfinite(rebuilt.low) & ~np.isfinite(rebuilt.high)
     known = np.where(public.binary, rebuilt.low == rebuilt.high, ~unbounded)
-    x = np.where(public.binary, rebuilt.x, (low + high) / 2)
+    if rebuilt.valued:
+        known |= np.isfinite(rebuilt.x)
+        middle = rebuilt.x
+    else:
+        middle = np.where(public.binary, rebuilt.x, (low + high) / 2)
     grouped = np.isin(np.arange(len(blind)), [column for group in public.one_hot for column in group])
-    x = np.where(known | grouped, x, blind)
-    labels = rebuilt.labels.astype(np.int64)
+    x = np.where((known | grouped) & np.isfinite(middle), middle, blind)
+    labels: Ints | Floats = rebuilt.labels.astype(np.float64) if judging.targets else rebuilt.labels.astype(np.int64)
     order = judging.order(x, labels)
     low, high, certain = rebuilt.low[order], rebuilt.high[order], rebuilt.certain[order]
     x, known = x[order], known[order]
-    # a value is at most the threshold above it, as float32; a row that was matched with another need not be within
-    within = (low <= truth.astype(np.float32)) & (truth.astype(np.float32) <= high)
+    # a value is at most the threshold above it, perhaps as float32; the row of another need not be within
+    single = truth.astype(np.float32)
+    within = (low <= np.maximum(truth, single)) & (np.minimum(truth, single) <= high)
     kinds = [~known, ~certain, low == high, within]
     kept = np.select(kinds, [Kept.LOST, Kept.ESTIMATED, Kept.EXACT, Kept.INTERVAL], Kept.ESTIMATED)
     cells = Cells(x, kept.astype(np.uint8), Bounds(low, high, np.zeros(x.shape, dtype=bool)))
@@ -277,7 +381,7 @@ class MatchedRows(NamedTuple):
     """What a rebuilt table tells, its rows in the order of the true ones that they were matched with."""
 
     x: Floats  # (n, d)
-    labels: Ints  # (n,)
+    labels: Ints | Floats  # (n,)
     known: Bools  # (n, d) cells that the model tells anything about; others are blind guesses
 
 
@@ -287,10 +391,10 @@ class Claims(NamedTuple):
     low: Floats  # (n, d)
     high: Floats  # (n, d)
     certain: Bools  # (n, d) the cell is within its bounds
-    labels: Ints  # (n,)
+    labels: Ints | Floats  # (n,)
     label_certain: Bools  # (n,)
 
-    def held_by(self, x: Floats, labels: Ints) -> Bools:
+    def held_by(self, x: Floats, labels: Ints | Floats) -> Bools:
         """(n, m) whether each row of a table (m, d) has what is claimed of each."""
         holds: Bools = ~self.label_certain[:, None] | (self.labels[:, None] == labels)
         for low, high, certain, cells in zip(self.low.T, self.high.T, self.certain.T, x.T, strict=True):
@@ -310,7 +414,7 @@ class WholeTableGames(OneGamePerRow):
     ordered: bool  # row i of the rebuilt table is row i
     seed: int
 
-    def order(self, x: Floats, labels: Ints | None = None, rows: Ints | None = None) -> Ints:
+    def order(self, x: Floats, labels: Ints | Floats | None = None, rows: Ints | None = None) -> Ints:
         """(r,) the row of a table (n, d) that is compared with each of the true rows, or of all."""
         rows = np.arange(len(self.table)) if rows is None else rows
         if self.ordered:
@@ -318,8 +422,14 @@ class WholeTableGames(OneGamePerRow):
         # RMSE is a metric, in which equal rows are paired before all others
         costs = cdist(self._units(self.table.x.numpy()[rows]), self._units(x))
         if labels is not None:
-            costs += LABEL * (self.table.y.numpy()[rows, None] != labels)
+            off = np.abs(self.table.y.numpy()[rows, None] - labels)
+            costs += LABEL * (off / max(float(off.max()), 1e-300) if self.targets else off > 0)
         return np.asarray(linear_sum_assignment(costs)[1], dtype=np.int64)
+
+    @property
+    def targets(self) -> bool:
+        """Whether labels are numbers, not classes."""
+        return self.table.y.is_floating_point()
 
     def check(self, answer: Answer) -> None:
         """Refuse an answer of the wrong shape."""
@@ -381,12 +491,12 @@ class WholeTableGames(OneGamePerRow):
         true = self.table.x.numpy()
         return _Deal.of(MatchedRows(true, self.table.y.numpy(), np.ones(true.shape, dtype=bool)), self.blocks, classes)
 
-    def _classes(self, labels: Ints) -> list[Ints]:
+    def _classes(self, labels: Ints | Floats) -> list[Ints]:
         """The rows within which columns are dealt: where rows have no order, chance knows their classes."""
-        if self.ordered:
+        if self.ordered or self.targets:
             return [np.arange(len(labels))]
-        counts = np.bincount(labels)
-        groups = np.where(counts[labels] >= MIN_CLASS_ROWS, labels, -1)
+        counts = np.bincount(labels.astype(np.int64))
+        groups = np.where(counts[labels.astype(np.int64)] >= MIN_CLASS_ROWS, labels, -1)
         return [np.flatnonzero(groups == group) for group in np.unique(groups)]
 
     def _won(self, x: Floats, rows: Ints) -> _Won:

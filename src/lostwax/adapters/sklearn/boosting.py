@@ -13,8 +13,10 @@ from lostwax.adapters import catboost, lightgbm, xgboost
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
+from lostwax.adapters.sklearn.trees import boosted_sums
 from lostwax.adapters.trees import BoostedModel, is_read
 from lostwax.games import Cells, Columns, Fitted, Records, ReleasedTable
+from lostwax.games.boosting import BoostedSums
 from lostwax.records.tables import coded
 
 LIBRARIES = {  # by package, what fitted models of it have
@@ -42,6 +44,20 @@ def _opened(model: Any) -> BoostedModel:
         return read
     libraries = {"xgboost": xgboost.model_of, "lightgbm": lightgbm.model_of, "catboost": catboost.model_of}
     return libraries[type(model).__module__.partition(".")[0]](model)
+
+
+def sums_over_rows(model: Any) -> bool:
+    """Whether this is boosting of scikit-learn."""
+    return boosted_sums.dispatch(type(model)) is not boosted_sums.dispatch(object)
+
+
+def released_sums(model: Any) -> BoostedSums:
+    """What boosted trees tell of rows that nobody knows; raises a TypeError that names what is not read."""
+    sums = _opened(model).sums() if is_boosted(model) else boosted_sums(model)
+    inner = [boosted.tree.threshold[boosted.tree.feature >= 0] for boosted in sums.trees]
+    if not all(np.isfinite(thresholds).all() for thresholds in inner):
+        raise TypeError(f"{sums.name}: a split of rows with missing values is not read without a row of the table.")
+    return sums
 
 
 def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor, reader: PipelineReader) -> None:

@@ -16,10 +16,12 @@ from sklearn.model_selection import train_test_split
 
 from lostwax.adapters.sklearn.estimators import Array
 from lostwax.adapters.sklearn.grown import Targets
-from lostwax.adapters.sklearn.trees import forest_of
-from lostwax.adapters.trees import EPSILON, Grown, other_data
+from lostwax.adapters.sklearn.trees import boosted_sums, forest_of
+from lostwax.adapters.trees import EPSILON, Grown, other_data, refuse
+from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
 from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, LabelSums, Method, Quantiles, Tree, half_way
 
+SUMS_ERROR = 1e-13  # of sums in double, of one per row
 NO_LIMIT = 1e300  # scikit-learn writes infinite edges as this number
 MEANS, LOG_MEANS = ("squared_error",), ("poisson", "gamma")  # losses that start at the mean, or at its logarithm
 METHODS: tuple[Method, ...] = ("averaged_inverted_cdf", "midpoint")  # of quantiles: since version 1.9, and before
@@ -44,6 +46,40 @@ def forest_of_hist(estimator: Any, x: Floats, labels: Array, weight: Floats) -> 
     trees[0] = replace(trees[0], labels=sums)
     cuts, quantiles = _edges(estimator, seen, inside & (weight != 0))
     return Forest(tuple(trees), tuple(cuts), tuple(quantiles), single=False, ordered=not inside.all())
+
+
+@boosted_sums.register(HistGradientBoostingClassifier)
+@boosted_sums.register(HistGradientBoostingRegressor)
+def _(estimator: Any) -> BoostedSums:
+    """The sums of a model, from the weights of all its nodes."""
+    name, mapper = type(estimator).__name__, estimator._bin_mapper
+    classes = len(estimator.classes_) if is_classifier(estimator) else 0
+    refuse(
+        name,
+        {
+            f"loss={estimator.loss!r}": estimator.loss not in ("log_loss", "squared_error"),
+            "sample_weight": bool(getattr(estimator, "_fitted_with_sw", False)),
+            "class_weight": getattr(estimator, "class_weight", None) is not None,
+            "monotonic_cst": estimator.monotonic_cst is not None,
+            "early stopping on rows that are held out": bool(
+                estimator.do_early_stopping_ and estimator.validation_fraction is not None
+            ),
+            "a column of categories": bool(np.any(mapper.is_categorical_)),
+        },
+    )
+    loss, trees = BoostedLoss(classes), []
+    start = estimator._baseline_prediction.astype(np.float64).ravel()
+    inside = np.ones(int(estimator._predictors[0][0].nodes["count"][0]), dtype=np.bool_)
+    for stage in estimator._predictors:
+        for output, predictor in enumerate(stage):
+            nodes, tree = predictor.nodes, _tree(predictor, estimator, inside)
+            leaf, unknown = tree.feature == LEAF, np.full(len(tree.feature), np.nan)
+            weight = np.where(leaf, nodes["value"] / estimator.learning_rate, nodes["value"])
+            error = SUMS_ERROR * tree.size[0] * (1 + np.abs(weight))
+            step = np.where(leaf, nodes["value"], 0.0)
+            trees.append(BoostedTree(tree, step, output, weight, error, unknown, unknown))
+    ridge = float(estimator.l2_regularization)
+    return BoostedSums(name, loss, tuple(trees), start, ridge, starts_at_mean=True)
 
 
 def _grown_on(estimator: Any, labels: Array, weight: Floats, count: int) -> Bools:

@@ -48,7 +48,8 @@ from lostwax.adapters.sklearn.grown import (
     tree_class_weights,
     tree_of,
 )
-from lostwax.adapters.trees import other_data
+from lostwax.adapters.trees import other_data, refuse
+from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
 
 MAX_SEED = 2**31 - 1  # each tree of gradient boosting draws one number below this
@@ -358,3 +359,52 @@ def forest_alone(estimator: Any) -> Forest:
     targets = Targets(np.zeros((rows, classes)), np.arange(classes))  # the columns only: labels are not known
     samples = (TreeSample(tree, count, np.ones(rows), targets) for tree, count in zip(trees, counts, strict=True))
     return Forest(tuple(tree_of(sample) for sample in samples), ordered=bootstrap)
+
+
+@singledispatch
+def boosted_sums(estimator: Any) -> BoostedSums:
+    """What boosted trees tell of rows that nobody knows; raises a TypeError that names what is not read."""
+    raise TypeError(f"{type(estimator).__name__}: without any row of the table, this model is not read.")
+
+
+@boosted_sums.register(GradientBoostingClassifier)
+@boosted_sums.register(GradientBoostingRegressor)
+def _(estimator: Any) -> BoostedSums:
+    """Nodes hold mean residuals; leaves sum (y - p) / sum p (1 - p), which is -G / H."""
+    name, classes = type(estimator).__name__, len(estimator.classes_) if is_classifier(estimator) else 0
+    first = estimator.estimators_[0, 0].tree_
+    refuse(
+        name,
+        {
+            f"loss={estimator.loss!r}": estimator.loss not in ("log_loss", "squared_error"),
+            "subsample < 1": estimator.subsample < 1,
+            "init": estimator.init is not None,
+            "early stopping on rows that are held out": estimator.n_iter_no_change is not None,
+            "sample_weight": not np.allclose(first.weighted_n_node_samples, first.n_node_samples),
+        },
+    )
+    scale, trees = classes / (classes - 1) if classes > 2 else 1.0, []
+    for stage in estimator.estimators_:
+        for output, grown in enumerate(stage):
+            nodes = grown.tree_
+            tree = replace(tree_of(TreeSample(grown, None, None)), share=None, rounding=np.zeros(nodes.node_count))
+            leaf, value = tree.feature == LEAF, nodes.value.ravel().astype(np.float64)
+            step = np.where(leaf, estimator.learning_rate * value, 0.0)
+            weight, h = np.where(leaf, scale * value, np.nan), np.full(len(leaf), np.nan)
+            gradient = np.where(leaf, np.nan, -value * tree.size)
+            for node in np.flatnonzero(~leaf):  # a leaf beside a node has the rest of their parent's sum
+                for end, other in ((tree.left[node], tree.right[node]), (tree.right[node], tree.left[node])):
+                    if leaf[end] and not leaf[other] and abs(weight[end]) > 1e-3:
+                        h[end] = -(gradient[node] - gradient[other]) / weight[end]
+            error = np.full(len(leaf), 1e-12 * tree.size[0])
+            trees.append(BoostedTree(tree, step, output, weight, error * (1 + np.abs(weight)), h, error * 1e3))
+    start = _starting_score(estimator, classes)
+    return BoostedSums(name, BoostedLoss(classes, rounded=False), tuple(trees), start, starts_at_mean=True)
+
+
+def _starting_score(estimator: Any, classes: int) -> Floats:
+    """The margins before the first tree: log odds of the shares of classes, or the mean label."""
+    if not classes:
+        return np.asarray(estimator.init_.constant_, dtype=np.float64).ravel()
+    shares = np.asarray(estimator.init_.class_prior_, dtype=np.float64)
+    return np.log(shares[1:] / shares[:1]) if classes == 2 else np.log(shares)

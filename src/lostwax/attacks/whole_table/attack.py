@@ -22,18 +22,28 @@ OTHER_VALUE = 0.1  # weight that the kernel gives to another value
 MAX_PAIRS = 10_000_000  # of an open place and a settled row
 
 
+class Followed(NamedTuple):
+    """How many boosted trees were solved."""
+
+    proven: int = 0  # with proof
+    fits: int = 0  # have the sums of the rebuilt rows
+    consistent: bool = True  # a table has the sums of each tree, as far as it was followed; otherwise nothing is proven
+
+
 class RebuiltTable(NamedTuple):
     """A table with the counts of all trees; rows that all trees count alike are in any order."""
 
     x: Floats  # (n, d) a value for each cell; within its bounds where these differ
     low: Floats  # (n, d)
     high: Floats  # (n, d)
-    labels: Ints  # (n,) class numbers
+    labels: Ints | Floats  # (n,) class numbers; or targets
     certain: Bools  # (n, d) proven: the cell lies within its bounds in every table with these counts
     label_certain: Bools  # (n,)
     ordered: bool  # row i is row i of the table: no two rows were drawn equally often in all trees
     solves: bool  # the table has all counts; otherwise the search was stopped, and it comes close
     proven: bool  # cells that are not certain differ in another table; otherwise the search was stopped
+    valued: bool = False  # `x` is the attack's guess in every cell, NaN without one; otherwise only of public values
+    trees: Followed = Followed()
 
     @property
     def exact(self) -> Bools:

@@ -129,6 +129,19 @@ class Grid:
         return np.where(split, (np.where(split, low, 0.0) + np.where(split, high, 0.0)) / 2, 0.0)
 
 
+def node_boxes(tree: Tree, grid: Grid, split: Ints) -> Boxes:
+    """(m, d) the box of each node, from the root down; `split` (m,) is the highest code that goes left."""
+    low, high = (np.repeat(part, len(tree.feature), axis=0) for part in grid.all_cells())
+    inner = np.zeros(1, dtype=np.intp)
+    while len(inner := inner[tree.feature[inner] != LEAF]):
+        columns, left, right = tree.feature[inner], tree.left[inner], tree.right[inner]
+        low[left], low[right], high[left], high[right] = low[inner], low[inner], high[inner], high[inner]
+        high[left, columns] = np.minimum(high[left, columns], split[inner])
+        low[right, columns] = np.maximum(low[right, columns], split[inner] + 1)
+        inner = np.concatenate([left, right])
+    return Boxes(low, high)
+
+
 @dataclass(frozen=True)
 class CodedTree:
     """A tree whose thresholds are codes of a grid, and its counts of classes."""
@@ -147,15 +160,7 @@ class CodedTree:
         if tree.labels is None or tree.share is None:
             raise ValueError("WholeTable: every tree must have counts of classes, and the rows that it was grown on.")
         split = grid.split_codes(tree)
-        low, high = (np.repeat(part, len(tree.feature), axis=0) for part in grid.all_cells())
-        inner = np.zeros(1, dtype=np.intp)
-        while len(inner := inner[tree.feature[inner] != LEAF]):
-            columns, left, right = tree.feature[inner], tree.left[inner], tree.right[inner]
-            low[left], low[right], high[left], high[right] = low[inner], low[inner], high[inner], high[inner]
-            high[left, columns] = np.minimum(high[left, columns], split[inner])
-            low[right, columns] = np.maximum(low[right, columns], split[inner] + 1)
-            inner = np.concatenate([left, right])
-        return cls(tree, tree.share, tree.labels, split, Boxes(low, high))
+        return cls(tree, tree.share, tree.labels, split, node_boxes(tree, grid, split))
 
     def room(self, share: float, weight: float) -> Bools:
         """(m, k) whether a node has room for a row of each class."""

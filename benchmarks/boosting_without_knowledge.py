@@ -1,0 +1,367 @@
+"""How much of a whole table do boosted trees reveal to an attacker who knows no row of it?
+
+    python benchmarks/boosting_without_knowledge.py [--tables FILE] [--study timberstrike libraries proofs ...]
+
+`FILE` is an .npz with the training tables of TimberStrike's experiments (github.com/necst/TimberStrike, folder `data`):
+`diabetes_{0,1,2}_{x,y}` and `stroke_{0..4}_{x,y}`. Without it only tables of scikit-learn run.
+
+The score is TimberStrike's: the share of cells within 0.319 standard deviations of the row that they are matched with.
+The matching favours every guess, so a *blind table* (the true columns, shuffled) is matched in the same way, and so are
+values drawn from the boxes of the true rows: this is what the thresholds in the model allow at most. Certified cells
+are proven to lie on one side of a threshold; false ones are counted, after the best matching of rows.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import lightgbm as lgb
+import matplotlib.pyplot as plt
+import numpy as np
+import xgboost as xgb
+from scipy.optimize import linear_sum_assignment
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine, make_classification
+from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
+
+from lostwax.adapters.sklearn.boosting import released_sums
+from lostwax.adapters.xgboost import XGBoostModel, model_of
+from lostwax.attacks.whole_table import BoostedTable, NotTheseRowsError
+from lostwax.attacks.whole_table.boosting import CodedLeaves
+from lostwax.attacks.whole_table.guesses import values_of
+from lostwax.attacks.whole_table.places import Boxes, Grid
+from lostwax.games.trees import Forest
+from lostwax.reports.charts import COLOURS, style
+from lostwax_dev.results import Row, write_rows
+
+TOLERANCE = 0.319  # standard deviations
+BINARY = np.array([0.0, 1.0])
+CONFIGURED = {"learning_rate": 0.3, "reg_lambda": 1, "gamma": 0, "n_estimators": 100}  # TimberStrike's
+PICTURE = Path(__file__).resolve().parent / "results" / "boosting_without_knowledge.png"
+DEPTHS, RATES, DIGITS = (2, 3, 4, 6, 8), (1.0, 0.3, 0.1, 0.03), (8, 6, 4, 2)
+MOST_MATCHED = 1_500  # rows
+
+
+class Measured(NamedTuple):
+    """One model."""
+
+    score: float
+    blind: float
+    most: float  # score of values drawn from the boxes of the true rows
+    certified: float
+    exact: float
+    false: int
+    labels: float
+    proven: int
+    fits: int
+    trees: int
+    seconds: float
+    processor: float
+    cells: int
+
+
+def public_of(x):
+    return {column: BINARY for column in range(x.shape[1]) if np.isin(x[:, column], BINARY).all()}
+
+
+def ends_of(x):
+    return x.mean(0) - 2 * x.std(0), x.mean(0) + 2 * x.std(0)
+
+
+def score(x, guess):
+    """The share of cells within the tolerance, after the matching that makes it largest; and the matching."""
+    deviation = np.where(x.std(0) > 0, x.std(0), 1.0)
+    off = np.minimum(np.abs(x[:, None] - guess[None]) / deviation, 50.0)
+    cost = (off > TOLERANCE).sum(2) + 1e-3 * np.minimum(off, 3.0).sum(2)
+    rows, others = linear_sum_assignment(cost)
+    return float((off[rows, others] <= TOLERANCE).mean()), others
+
+
+def reachable(sums, x, seed):
+    """Values drawn from the boxes in which the trees put the true rows."""
+    grid = Grid.of(Forest(tuple(each.tree for each in sums.trees), strict=sums.strict), x.shape[1], public_of(x))
+    single, side = x.astype(np.float32), "right" if sums.strict else "left"
+    codes = np.stack(
+        [
+            np.searchsorted(cuts, single[:, column], side) if values is None else x[:, column].astype(int)
+            for column, (values, cuts) in enumerate(zip(grid.values, grid.cuts, strict=True))
+        ],
+        axis=1,
+    )
+    low, high = np.zeros_like(codes), np.tile(grid.codes - 1, (len(x), 1))
+    for boosted in sums.trees:
+        leaves = CodedLeaves.of(boosted, grid)
+        inside = (leaves.boxes.low[None] <= codes[:, None]) & (codes[:, None] <= leaves.boxes.high[None])
+        leaf = inside.all(2).argmax(1)
+        low, high = np.maximum(low, leaves.boxes.low[leaf]), np.minimum(high, leaves.boxes.high[leaf])
+    drawn = values_of(sums, grid, Boxes(low, high), ends_of(x), np.random.default_rng(seed))
+    return np.where(np.isnan(drawn), np.median(x, 0), drawn)
+
+
+def false_rows(table, x, y):
+    """Rows whose proof no true row fits, in the best matching."""
+    low, high = (np.where(table.certain, end, far) for end, far in ((table.low, -np.inf), (table.high, np.inf)))
+    single = x.astype(np.float32)
+    most, least = np.maximum(x, single), np.minimum(x, single)
+    wrong = np.zeros((len(x), len(x)), dtype=bool)
+    for column in range(x.shape[1]):
+        wrong |= (low[None, :, column] > most[:, None, column]) | (least[:, None, column] > high[None, :, column])
+    wrong |= table.label_certain[None] & (y[:, None] != table.labels[None])
+    rows, others = linear_sum_assignment(wrong)
+    return int(wrong[rows, others].sum())
+
+
+def measure(model, x, y, seconds, seed=0):
+    sums = released_sums(model)
+    start, processor = time.perf_counter(), time.process_time()
+    table = BoostedTable(seconds)(sums, x.shape, values=public_of(x), ends=ends_of(x), seed=seed)
+    taken, processor = time.perf_counter() - start, time.process_time() - processor
+    guess = np.where(np.isnan(table.x), np.median(x, 0), table.x)
+    random = np.random.default_rng(seed)
+    shuffled = np.stack([random.permutation(column) for column in x.T], 1)
+    reached, order = score(x, guess)
+    return Measured(
+        reached,
+        score(x, shuffled)[0],
+        score(x, reachable(sums, x, seed))[0],
+        float(table.certain.mean()),
+        float(table.exact.mean()),
+        false_rows(table, x, y),
+        float((table.labels[order] == y).mean()),
+        table.trees.proven,
+        table.trees.fits,
+        len(sums.trees),
+        taken,
+        processor,
+        int(table.certain.sum()),
+    )
+
+
+def report(key, title, found, seed=0, paper=None):
+    print(
+        f"{title}: {found.score:.1%} of cells (blind {found.blind:.1%}, reachable {found.most:.1%}), certified "
+        f"{found.certified:.0%}, exact {found.exact:.0%}, false {found.false}, labels {found.labels:.0%}, trees "
+        f"{found.proven} proven, {found.fits} fit, of {found.trees}; {found.seconds:.0f} s ({found.processor:.0f} s of "
+        "processor time)",
+        flush=True,
+    )
+    names = {
+        "score": "share of cells within 0.319 SD",
+        "blind": "the same of a blind table",
+        "most": "the same of values drawn from the boxes of the true rows",
+        "certified": "share of cells certified",
+        "exact": "share of cells certified and exact",
+        "false": "rows certified that are in no matching",
+        "labels": "share of labels right",
+        "proven": "trees solved with proof",
+        "fits": "trees whose sums the rebuilt rows have",
+        "seconds": "s",
+        "processor": "s of processor time",
+    }
+    rows = [
+        Row(f"{key}.{field}", f"{title}: {what}", getattr(found, field), seed=seed)
+        for field, what in names.items()
+        if field != "score"
+    ]
+    write_rows(
+        __file__,
+        [Row(f"{key}.score", f"{title}: {names['score']}", found.score, paper=paper, seed=seed), *rows],
+        keep_others=True,
+    )
+
+
+def changed(model, change):
+    """What a file holds after its trees were changed; the attacker knows the learning rate and lambda."""
+    document = json.loads(model.get_booster().save_raw("json"))
+    for tree in document["learner"]["gradient_booster"]["model"]["trees"]:
+        change(tree)
+    known = model_of(model)
+    return replace(XGBoostModel.of(json.dumps(document).encode(), "a file"), rate=known.rate, ridge=known.ridge)
+
+
+def without_curvatures(tree):
+    del tree["sum_hessian"]
+
+
+def timberstrike(options):
+    """Their tables and configuration."""
+    if options.tables is None:
+        return
+    tables = np.load(options.tables)
+    for name in [f"diabetes_{client}" for client in range(3)] + [f"stroke_{client}" for client in range(5)]:
+        x, y = tables[f"{name}_x"], tables[f"{name}_y"].ravel()
+        paper = "TimberStrike 0.73 to 0.96 on Stroke; 0.66 on Diabetes (NVIDIA FLARE)"
+        for depth in (3, 6, 8) if name.startswith("diabetes") else (8,):
+            model = xgb.XGBClassifier(**CONFIGURED, max_depth=depth).fit(x, y)
+            title = f"{name}, {len(x):,} rows, XGBoost of depth {depth}"
+            report(f"{name}.xgboost-{depth}", title, measure(model, x, y, options.seconds), paper=paper)
+        bare = changed(model, without_curvatures)
+        found = measure(bare, x, y, options.seconds)
+        report(f"{name}.bare-8", f"{title}, sum_hessian removed", found)
+        model = lgb.LGBMClassifier(n_estimators=100, verbose=-1).fit(x, y)
+        report(f"{name}.lightgbm", f"{name}, {len(x):,} rows, LightGBM", measure(model, x, y, options.seconds))
+
+
+LIBRARIES = {
+    "XGBoost": lambda: xgb.XGBClassifier(),
+    "LightGBM": lambda: lgb.LGBMClassifier(verbose=-1),
+    "HistGradientBoosting": lambda: HistGradientBoostingClassifier(early_stopping=False),
+    "GradientBoosting": lambda: GradientBoostingClassifier(),
+}
+
+
+def some_rows(load, rows, seed, binary=False):
+    x, y = load(return_X_y=True)
+    chosen = np.random.default_rng(seed).permutation(len(x))[:rows]
+    x = x[:, :10]
+    return ((x > np.median(x, 0)).astype(float) if binary else x)[chosen], y[chosen]
+
+
+def libraries(options):
+    """Defaults of each library, by the number of rows."""
+    for binary in (False, True):
+        for rows in (50, 100, 200, 500):
+            x, y = some_rows(load_breast_cancer, rows, 0, binary)
+            for name, make in LIBRARIES.items():
+                kind = "binary columns, " if binary else ""
+                key = f"breast-cancer.{'binary.' if binary else ''}{rows}.{name.lower()}"
+                found = measure(make().fit(x, y), x, y, options.seconds)
+                report(key, f"breast cancer, {kind}{rows} rows, {name}", found)
+
+
+def proofs(options):
+    """Random models of all options: certified cells, and false ones."""
+    random, cells, false, models = np.random.default_rng(0), 0, 0, 0
+    while cells < options.cells:
+        load = (load_breast_cancer, load_wine, load_diabetes)[models % 3]
+        x, y = some_rows(load, int(random.integers(20, 250)), models)
+        x = x[:, : int(random.integers(2, 11))]
+        if random.random() < 0.5:
+            x = np.round((x - x.mean(0)) / x.std(0))
+        trees, depth, rate = int(random.integers(1, 40)), int(random.integers(1, 9)), float(random.uniform(0.02, 0.6))
+        ridge, leaf, kind = float(random.uniform(0, 3)), int(random.integers(1, 25)), int(random.integers(5))
+        boost, numbers = {"n_estimators": trees, "max_depth": depth, "learning_rate": rate}, load is load_diabetes
+        if kind < 2:
+            model = (xgb.XGBRegressor if numbers else xgb.XGBClassifier)(
+                **boost,
+                reg_lambda=ridge,
+                tree_method=str(random.choice(["hist", "exact", "approx"])),
+                colsample_bytree=float(random.choice([0.6, 1.0])),
+                min_child_weight=float(random.choice([0, 1, 3])),
+                scale_pos_weight=2.0 if kind == 0 and load is load_breast_cancer and random.random() < 0.3 else None,
+            )
+        elif kind == 2:
+            model = (lgb.LGBMRegressor if numbers else lgb.LGBMClassifier)(
+                **boost, reg_lambda=ridge, min_child_samples=leaf, verbose=-1
+            )
+        elif kind == 3:
+            hist = {"max_iter": trees, "max_depth": depth, "learning_rate": rate, "min_samples_leaf": leaf}
+            model = HistGradientBoostingClassifier(**hist, early_stopping=False, l2_regularization=ridge)
+            y = (y > np.median(y)).astype(int) if numbers else y
+        else:
+            model = GradientBoostingClassifier(**boost, min_samples_leaf=leaf)
+            y = (y > np.median(y)).astype(int) if numbers else y
+        models += 1
+        try:
+            sums = released_sums(model.fit(x, y))
+            if kind == 1 and not numbers:
+                sums = changed(model, without_curvatures).sums()
+            table = BoostedTable(1.0)(sums, x.shape, ends=ends_of(x))
+        except (TypeError, NotTheseRowsError) as error:
+            print(f"model {models}, {type(model).__name__}, was not read: {type(error).__name__} {error}", flush=True)
+            continue
+        cells, false = cells + int(table.certain.sum()), false + false_rows(table, x, y)
+        if models % 20 == 0 or false:
+            print(f"{models} models, {cells:,} certified cells, {false} false rows", flush=True)
+    rows = [
+        Row("proofs.models", "random models", models, seed=0),
+        Row("proofs.cells", "certified cells", cells, seed=0),
+        Row("proofs.false", "rows with a certified cell that is false", false, seed=0),
+    ]
+    write_rows(__file__, rows, keep_others=True)
+
+
+def rounded(digits):
+    def change(tree):
+        for part in ("sum_hessian", "base_weights", "split_conditions"):
+            leaf = np.array(tree["left_children"]) < 0
+            numbers = np.array(tree[part])
+            near = np.array([float(f"{number:.{digits}g}") for number in numbers])
+            tree[part] = np.where(leaf | (part != "split_conditions"), near, numbers).tolist()
+
+    return change
+
+
+def protection(options):
+    """One setting at a time, XGBoost on breast cancer."""
+    curves = {"depth": [], "learning rate": [], "digits": []}
+    for seed in range(2):
+        x, y = some_rows(load_breast_cancer, 60, seed)
+        base = {"n_estimators": 50, "max_depth": 4, "learning_rate": 0.3}
+        for what, setting, values in (("depth", "max_depth", DEPTHS), ("learning rate", "learning_rate", RATES)):
+            for value in values:
+                model = xgb.XGBClassifier(**(base | {setting: value})).fit(x, y)
+                curves[what].append((seed, value, certified(model, x, y, options)))
+        model = xgb.XGBClassifier(**base).fit(x, y)
+        for digits in DIGITS:
+            curves["digits"].append((seed, digits, certified(changed(model, rounded(digits)), x, y, options)))
+    rows = []
+    with style():
+        figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), sharey=True)
+        for axis, (what, points) in zip(axes, curves.items(), strict=True):
+            values = sorted({value for _, value, _ in points})
+            means = [float(np.mean([share for _, at, share in points if at == value])) for value in values]
+            axis.plot(values, means, "o-")
+            axis.set_xlabel({"digits": "significant digits of weights"}.get(what, what))
+            axis.set_xscale("log" if what == "learning rate" else "linear")
+            for value, mean in zip(values, means, strict=True):
+                print(f"{what} {value}: certified {mean:.1%}", flush=True)
+                title = f"breast cancer, 60 rows, XGBoost, {what} {value}: share of cells certified"
+                rows.append(Row(f"protection.{what.replace(' ', '-')}-{value}", title, mean, seed=0))
+        axes[0].set_ylabel("share of cells certified")
+        axes[0].set_ylim(0, 1)
+        figure.tight_layout()
+        figure.savefig(PICTURE, dpi=110, facecolor=COLOURS["paper"])
+    write_rows(__file__, rows, keep_others=True)
+
+
+def certified(model, x, y, options):
+    try:
+        table = BoostedTable(options.seconds)(released_sums(model), x.shape, ends=ends_of(x))
+    except NotTheseRowsError:
+        return 0.0
+    assert false_rows(table, x, y) == 0
+    return float(table.certain.mean())
+
+
+def scale(options):
+    """1,000 rows of 20 columns, 100 trees."""
+    x, y = make_classification(1_000, 20, random_state=0)
+    model = xgb.XGBClassifier(**CONFIGURED).fit(x, y)
+    report("scale", "1,000 rows of 20 columns, XGBoost, 100 trees", measure(model, x, y, options.seconds))
+
+
+STUDIES = {
+    "timberstrike": timberstrike,
+    "libraries": libraries,
+    "proofs": proofs,
+    "protection": protection,
+    "scale": scale,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tables", type=Path, help="an .npz with the tables of TimberStrike")
+    parser.add_argument("--study", nargs="+", choices=list(STUDIES), default=list(STUDIES))
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each table")
+    parser.add_argument("--cells", type=int, default=100_000, help="certified cells to check")
+    options = parser.parse_args()
+    for study in options.study:
+        STUDIES[study](options)
+
+
+if __name__ == "__main__":
+    main()
