@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,10 +16,12 @@ from lostwax.grades import Grade
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit, Finding
+    from lostwax.audits.ladder import Rung
 
 EXAMPLE = 'max_grade = "not found"'
 LEAST = 0.01  # threshold or ratio of errors; less would pass nearly everything
 THRESHOLD = 0.05  # feature standard deviations; applies even if the audit's own threshold is smaller
+OF_ATTACKERS = ("max_grade", "max_rebuilt_share")  # limits for one kind of attacker
 ALLOWED = tuple(grade for grade in Grade if grade not in (Grade.UNDECIDED, Grade.EXACT))  # values of max_grade
 
 
@@ -85,23 +87,19 @@ class Policy:
     max_tpr_at_01pct: float | None = None  # and of 0.1 %
     min_median_ratio_to_oracle: float | None = None  # median error over that of the nearest available record
     max_ceiling: float | None = None  # certified bound on the success of any attack in the audit's game
+    max_knowledge_margin: int | None = None  # the most missing records with which some may still come back
     threshold: float = THRESHOLD  # error that counts as rebuilt; the audit's own threshold if that is larger
+    # limits for one kind of attacker, by name: {"anyone": {"max_grade": "not found"}, "insider": ...}
+    attackers: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, value in (*self._limits(), ("threshold", self.threshold)):
-            if name == "max_grade":
-                if not isinstance(value, str) or value not in ALLOWED:
-                    expected = ", ".join(f'"{grade}"' for grade in ALLOWED)
-                    raise ValueError(f"Policy: expected max_grade to be one of {expected}, got {shown(value)}.")
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"Policy: expected {name} to be a number, got {shown(value)}.")
-            share = name.startswith("max_")
-            if not (abs(value) < 1e300 and (0 <= value < 1 if share else value >= LEAST)):
-                expected = "a share from 0 to below 1 (5 % is 0.05)" if share else f"a number >= {LEAST:g}"
-                passes = " Such a limit would pass everything." if (value == 1 if share else value < LEAST) else ""
-                raise ValueError(f"Policy: expected {name} to be {expected}, got {shown(value)}.{passes}")
-        if not list(self._limits()):
+            _check(name, name, value)
+        if not isinstance(self.attackers, Mapping):
+            raise TypeError(f"Policy: expected attackers to be limits by kind, got {shown(self.attackers)}.")
+        for kind, limits in self.attackers.items():
+            _check_attacker(kind, limits)
+        if not list(self._limits()) and not self.attackers:
             raise ValueError(f"Policy: no limit is set, so everything would pass. Set one of {', '.join(names())}.")
 
     @classmethod
@@ -115,7 +113,7 @@ class Policy:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"Policy.read: {source} is not TOML: {error}. Write lines like {EXAMPLE}.") from None
         for name in limits:
-            if name not in (known := [*names(), "threshold"]):
+            if name not in (known := [*names(), "threshold", "attackers"]):
                 close = get_close_matches(name, known, n=1)
                 cure = f"Did you mean {close[0]}?" if close else f"Expected {', '.join(known)}."
                 raise ValueError(f"Policy.read: {source} sets {name!r}, which is not a limit. {cure}")
@@ -129,12 +127,13 @@ class Policy:
         broken = []
         for name, allowed in self._limits():
             lines = [("", audit.findings[0])]  # a grade or a ceiling belongs to the audit as a whole
-            if name not in ("max_ceiling", "max_grade", "max_membership") and len(audit.findings) > 1:
+            if name not in OF_THE_WHOLE and len(audit.findings) > 1:
                 lines = [(f"{finding.name}: ", finding) for finding in audit.findings]
             judged = [self._judge(name, allowed, line, audit, finding) for line, finding in lines]
             if breaches := [breach for breach in judged if breach is not None]:
                 broken.append(max(breaches, key=Breach.distance))
-        if not broken and (why := self._why_undecided(audit)) is not None:
+        broken += [breach for limit in self.attackers.items() for breach in _of_attacker(*limit, audit)]
+        if not broken and list(self._limits()) and (why := self._why_undecided(audit)) is not None:
             broken.append(Breach(*next(self._limits()), None, f"this audit cannot decide it. {why}"))
         return Breaches(broken)
 
@@ -144,7 +143,8 @@ class Policy:
         if grade is Grade.UNDECIDED or (audit.unanswered and grade is not Grade.LIMITED and limits != {"max_ceiling"}):
             return str(audit.conclusion)
         cells = max((line.cells.exact for line in audit.findings if line.cells is not None), default=0)
-        if cells and grade is not Grade.LIMITED and not limits & {"max_grade", "max_exact_cell_share"}:
+        about_cells = {"max_grade", "max_exact_cell_share", "max_knowledge_margin"}
+        if cells and grade is not Grade.LIMITED and not limits & about_cells:
             return (
                 f"{cells} cells come back exactly, targets included, and no limit of the policy is about cells: set "
                 "max_exact_cell_share or max_grade too."
@@ -184,8 +184,71 @@ class UndecidedError(ValueError):
 
 
 def names() -> list[str]:
-    """The limits that a policy can set."""
-    return [field.name for field in fields(Policy) if field.name != "threshold"]
+    """The limits that a policy can set, of all attackers together."""
+    return [field.name for field in fields(Policy) if field.name not in ("threshold", "attackers")]
+
+
+def _check(limit: str, name: str, value: object) -> None:
+    """Refuse a limit of the wrong type, or one that would pass everything; `name` is what the message calls it."""
+    if limit == "max_grade":
+        if not isinstance(value, str) or value not in ALLOWED:
+            expected = ", ".join(f'"{grade}"' for grade in ALLOWED)
+            raise ValueError(f"Policy: expected {name} to be one of {expected}, got {shown(value)}.")
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"Policy: expected {name} to be a number, got {shown(value)}.")
+    if limit == "max_knowledge_margin":
+        if not isinstance(value, int) or value < 0:
+            raise ValueError(f"Policy: expected {name} to be a number of records, 0 or more, got {shown(value)}.")
+        return
+    share = limit.startswith("max_")
+    if not (abs(value) < 1e300 and (0 <= value < 1 if share else value >= LEAST)):
+        expected = "a share from 0 to below 1 (5 % is 0.05)" if share else f"a number >= {LEAST:g}"
+        passes = " Such a limit would pass everything." if (value == 1 if share else value < LEAST) else ""
+        raise ValueError(f"Policy: expected {name} to be {expected}, got {shown(value)}.{passes}")
+
+
+def _check_attacker(kind: object, limits: object) -> None:
+    """Refuse limits of an attacker that is none, or that are none."""
+    from lostwax.games.attackers import Attacker
+
+    if kind not in list(Attacker):
+        raise ValueError(f"Policy: expected attackers to be of {', '.join(Attacker)}, got {shown(kind)}.")
+    if not isinstance(limits, Mapping) or not limits:
+        raise TypeError(f"Policy: expected limits for attackers.{kind}, such as {EXAMPLE}, got {shown(limits)}.")
+    for limit, value in limits.items():
+        if limit not in OF_ATTACKERS:
+            expected = " or ".join(OF_ATTACKERS)
+            raise ValueError(
+                f"Policy: attackers.{kind} sets {shown(limit)}, which is not a limit. Expected {expected}."
+            )
+        _check(limit, f"attackers.{kind}.{limit}", value)
+
+
+def _of_attacker(kind: str, limits: Mapping[str, float | str], audit: Audit) -> Iterator[Breach]:
+    """The limits that attackers of one kind break, or that nobody of this kind was played to judge."""
+    from lostwax.audits.words import reached, who
+    from lostwax.games.attackers import Attacker
+
+    rungs = [rung for rung in audit.attackers.of_kind(Attacker(kind)) if rung.grade is not None]
+    for limit, allowed in limits.items():
+        name = f"attackers.{kind}.{limit}"
+        if not rungs:
+            yield Breach(name, allowed, None, "this audit cannot decide it: no attacker of this kind was tried.")
+            continue
+        worst = max(rungs, key=lambda rung: _measure(limit, rung))
+        measured = str(worst.grade) if limit == "max_grade" else worst.interval[1]
+        passes = _measure(limit, worst) <= (Grade(str(allowed)).severity if limit == "max_grade" else float(allowed))
+        if not passes:
+            measured_words = f"the grade is {worst.grade}" if limit == "max_grade" else reached(worst)
+            yield Breach(name, allowed, measured, f"{who(worst.attacker)}: {measured_words}.")
+
+
+def _measure(limit: str, rung: Rung) -> float:
+    """The number that a limit is about; the upper end of an interval."""
+    if limit == "max_grade":
+        return -1 if rung.grade is None else rung.grade.severity
+    return rung.interval[1]
 
 
 def _check_independent(audit: Audit) -> None:
@@ -322,6 +385,16 @@ def _membership(policy: Policy, audit: Audit, _: Finding) -> Measured:
     return Measured(share.high, words)
 
 
+def _knowledge_margin(policy: Policy, audit: Audit, _: Finding) -> Measured:
+    margin, allowed = audit.attackers.margin, policy.max_knowledge_margin or 0
+    if margin is None:
+        raise UndecidedError("It does not state how many records its attackers know.")
+    more = [missing for missing in audit.attackers.by_missing if missing > allowed]
+    if margin <= allowed and min(more, default=math.inf) > 2 * (allowed + 1):  # far fewer may be enough
+        raise UndecidedError(f"It tried no attacker who misses a few more than {allowed} records.")
+    return Measured(margin, f"records still come back to an attacker who misses {margin}.")
+
+
 def _ceiling(policy: Policy, audit: Audit, _: Finding) -> Measured:
     if audit.ceiling is None:
         raise UndecidedError("Training is not differentially private, so there is no bound on every attack.")
@@ -340,4 +413,6 @@ MEASURES: dict[str, Callable[[Policy, Audit, Finding], Measured]] = {
     "max_tpr_at_01pct": _tpr(0.001),
     "min_median_ratio_to_oracle": _median_ratio,
     "max_ceiling": _ceiling,
+    "max_knowledge_margin": _knowledge_margin,
 }
+OF_THE_WHOLE = ("max_ceiling", "max_grade", "max_membership", "max_knowledge_margin")  # not of a line

@@ -51,6 +51,7 @@ def of_every_grade():
 
 
 ALL = of_every_grade()
+OTHERS = "Somebody who knows all other records"
 
 
 def test_a_small_leak_in_a_model_that_was_audited_in_part_is_no_reason_to_release():
@@ -167,15 +168,15 @@ def test_a_sample_says_so():
 @pytest.mark.parametrize(
     ("access", "who"),
     [
-        (lw.access.Weights(), "Whoever gets the model can"),
-        (lw.access.Outputs(), "Whoever sees the predictions can"),
-        (lw.access.Logits(torch.zeros(16, 2)), "Whoever sees the predictions can"),
-        (lw.access.Layers("fc"), "Whoever gets the layers that are given out can"),
-        (object(), "Whoever gets the layers that are given out can"),  # an access that states nothing
+        (lw.access.Weights(), f"{OTHERS} can"),
+        (lw.access.Outputs(), f"{OTHERS} and can query the model can"),
+        (lw.access.Logits(torch.zeros(16, 2)), f"{OTHERS} and can query the model can"),
+        (lw.access.Layers("fc"), f"{OTHERS} and gets the layers that are given out can"),
+        (object(), f"{OTHERS} and gets the layers that are given out can"),  # an access that states nothing
     ],
 )
 @pytest.mark.parametrize("grade", [Grade.EXACT, Grade.RECOGNISABLE])
 def test_the_reason_names_what_the_attacker_sees(access, who, grade):
     audit = replace(ALL[grade], adversary=Adversary.of(access, 99, 100))
     assert decide(audit).reason.startswith(who)
-    assert ("from the predictions" in decide(audit).people) == ("predictions" in who and grade is Grade.EXACT)
+    assert ("from the predictions" in decide(audit).people) == ("query" in who and grade is Grade.EXACT)

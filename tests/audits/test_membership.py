@@ -54,7 +54,8 @@ def test_an_overfitted_net_does_not_pass(audit, tmp_path):
     assert audit.membership.share.value > 0.85
     assert lw.Policy(max_grade="not found").breaches(audit)
     assert audit.conclusion.headline == (
-        "Whether a person was in the training set can be told from models trained this way."
+        "Whether a person was in the training set can be told from models trained this way by somebody who knows all "
+        "other records."
     )
     assert "was this person in it? " in str(audit)
     assert "was this person in it?" in [fact.name for fact in facts(audit)]

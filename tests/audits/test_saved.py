@@ -168,7 +168,7 @@ def test_the_adversary_of_a_file_up_to_0_3_is_that_of_its_words(threat, access, 
     plain = json.loads(path.read_text())
     assert plain.pop("adversary") == {
         **{"known": 149, "records": 150, "unit": "row", "sees": "model"},
-        **{"access": "Weights()", "files": 1},
+        **{"access": "Weights()", "files": 1, "public": False},
     }
     plain["provenance"] |= {} if access is None else {"access": access}
     path.write_text(json.dumps(plain | {"threat": threat, "notes": ["one.", "two."]}))

@@ -7,20 +7,32 @@ from lostwax.metrics.estimate import clopper_pearson, median_interval
 from lostwax.numerals import at_most, number
 from lostwax.reports.advice import answer
 
+ROWS, RECORDS = "somebody who knows all other rows", "somebody who knows all other records"
+
 
 @pytest.mark.parametrize(
     ("kind", "grade", "tone", "headline"),
     [
-        ("of_a_table", Grade.EXACT, "alarm", "Every record tried can be rebuilt from this model."),
-        ("by_accident", Grade.EXACT, "alarm", "Every record tried can be rebuilt from this model at its optimum."),
-        ("one_game", Grade.EXACT, "alarm", "The record tried can be rebuilt from this model."),
+        ("of_a_table", Grade.EXACT, "alarm", f"Every record tried can be rebuilt from this model by {ROWS}."),
+        (
+            "by_accident",
+            Grade.EXACT,
+            "alarm",
+            f"Every record tried can be rebuilt from this model at its optimum by {ROWS}.",
+        ),
+        ("one_game", Grade.EXACT, "alarm", f"The record tried can be rebuilt from this model by {ROWS}."),
         (
             "of_pictures",
             Grade.RECOGNISABLE,
             "alarm",
-            "Records can be recognised in what is rebuilt from models trained this way.",
+            f"Records can be recognised in what is rebuilt from models trained this way by {RECORDS}.",
         ),
-        ("rebuilt_pictures", Grade.EXACT, "alarm", "Every record tried can be rebuilt from models trained this way."),
+        (
+            "rebuilt_pictures",
+            Grade.EXACT,
+            "alarm",
+            f"Every record tried can be rebuilt from models trained this way by {RECORDS}.",
+        ),
         ("nothing", Grade.NOT_FOUND, "warning", "This attack rebuilds no record."),
         (
             "all_diverged",
@@ -32,7 +44,7 @@ from lostwax.reports.advice import answer
             "candidates",
             Grade.BETTER_THAN_CHANCE,
             "warning",
-            "Secrets are picked out of the candidates more often than by guessing.",
+            f"Secrets are picked out of the candidates by {RECORDS}, more often than by guessing.",
         ),
     ],
 )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from lostwax import files
 from lostwax.audits.cells import CellsKept, TargetRead
 from lostwax.audits.conclusion import Conclusion, conclude
+from lostwax.audits.ladder import Ladder, Rung
 from lostwax.audits.luck import Luck
 from lostwax.audits.membership import MembershipFinding
 from lostwax.audits.neurons import NeuronShares
@@ -24,7 +25,7 @@ from lostwax.audits.saved import as_json, from_plain, read_plain
 from lostwax.audits.tabled import as_csv, as_latex, games_frame, kept, line_rows
 from lostwax.audits.text import as_card, as_table
 from lostwax.games import Adversary, Guess, Note, Records
-from lostwax.games.facts import NOT_STATED
+from lostwax.games.attackers import NOT_STATED
 from lostwax.grades import Grade
 from lostwax.metrics import ByClass, Correlation, Estimate, Null, TruePositives, correlation
 from lostwax.metrics.estimate import spread_interval, success_rate, true_positives, true_positives_by_class
@@ -87,6 +88,7 @@ class Audit:
     oracle: str  # the baseline that is the nearest record the adversary has anyway (Balle et al. 2022, section V-B)
     provenance: Mapping[str, Any]
     adversary: Adversary = NOT_STATED  # who attacks, as a value: `threat` and `provenance` say it in words
+    rungs: tuple[Rung, ...] = ()  # what other attackers reached, who have less or something else
     notes: tuple[Note, ...] = ()
     left_out: tuple[str, ...] = ()  # attacks that are not applicable, each with the reason, where none was named
     # what should have been tried and has no answer, each with the reason: attacks that were too slow or failed, where
@@ -163,6 +165,11 @@ class Audit:
     def grade(self) -> Grade:
         """How bad it is, in one word."""
         return self.conclusion.grade
+
+    @property
+    def attackers(self) -> Ladder:
+        """Who can do it: every attacker with a grade, the weakest first."""
+        return self.conclusion.ladder
 
     def had_anyway(self) -> NDArray[np.bool_]:
         """(games,) is the record rebuilt without the model, by one of the baselines?"""

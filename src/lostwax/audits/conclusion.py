@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import bdtrc, ndtr
 
+from lostwax.audits.ladder import Ladder, Rung, untried
 from lostwax.audits.words import Evidence, Words
 from lostwax.grades import Grade
 from lostwax.metrics.estimate import clopper_pearson
@@ -45,10 +46,12 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Conclusion:
-    """One grade for the whole audit: that of its worst line."""
+    """One grade for the whole audit: that of its worst line, or of another attacker if that is worse."""
 
     grade: Grade
     line: Line
+    ladder: Ladder  # every attacker, with the grade of each
+    weakest: Rung | None  # who needs least for this grade; None: no leak was found
     open: tuple[str, ...]  # why it is undecided, or what else might be found
     by_membership: bool  # the grade is that of the question "was this person in it?", above that of the line
     words: Words = field(repr=False, compare=False)
@@ -56,6 +59,8 @@ class Conclusion:
     @property
     def headline(self) -> str:
         """What a manager reads."""
+        if self.weakest is not None and self.weakest.attacker != self.words.audit.adversary:
+            return self.words.of_other(self.weakest, self.ladder)
         return self.words.of_membership(self.grade) if self.by_membership else self.words.headline(self.grade)
 
     @property
@@ -74,7 +79,7 @@ class Conclusion:
     @property
     def by_target(self) -> bool:
         """Whether the grade is that of a target that can be read."""
-        return self.grade.leaks and self.line.by_target and not self.by_membership
+        return self.grade.leaks and self.line.by_target and not self.by_membership and self.grade is self.line.grade
 
 
 def conclude(audit: Audit) -> Conclusion:
@@ -95,8 +100,21 @@ def conclude(audit: Audit) -> Conclusion:
         reasons = (*(f"Not answered: {why}" for why in audit.unanswered), *too_little)
     if not grade.leaks:
         grade = Grade.LIMITED if _is_limited(audit) else Grade.UNDECIDED if reasons else Grade.NOT_FOUND
-    words = Words(audit, worst, lines[0], 1 if audit.kind == "this model" else len(lines))
-    return Conclusion(grade, worst, reasons, by_membership, words)
+    played = Rung(audit.adversary, grade, audit.attack, worst.rebuilt, len(audit.games), games=_estimated(audit))
+    rungs = (*audit.rungs, played)
+    ladder = Ladder.of((*rungs, *untried(audit.adversary, rungs)))
+    if (other := ladder.grade) is not None and other.leaks:
+        by_membership &= other is grade
+        grade = other
+    weakest = ladder.weakest(grade) if grade.leaks else None
+    attacks, by = 1 if audit.kind == "this model" else len(lines), None if weakest is None else weakest.attacker
+    words = Words(audit, worst, lines[0], attacks, by)
+    return Conclusion(grade, worst, ladder, weakest, reasons, by_membership, words)
+
+
+def _estimated(audit: Audit) -> int:
+    """How many independent games an estimate rests on; none where every record was tried."""
+    return 0 if audit.complete else audit.victims
 
 
 class _Test(NamedTuple):

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from lostwax.audits.conclusion import most_advantage
-from lostwax.audits.words import Shows, leak, people, residual
+from lostwax.audits.words import Shows, first_upper, leak, people, residual
 from lostwax.grades import Grade
 from lostwax.numerals import count
 
@@ -99,7 +99,7 @@ def _reason(audit: Audit, suggestion: Suggestion, keeps_policy: bool | None) -> 
         )
     if grade.leaks:
         words = leak(audit)
-        return f"The policy is kept, but {words}" if keeps_policy else words[:1].upper() + words[1:]
+        return f"The policy is kept, but {words}" if keeps_policy else first_upper(words)
     if keeps_policy:
         proof = "" if grade is Grade.LIMITED else " This is not a proof that the records are safe."
         return f"No leak was found and the policy is kept.{proof}"

@@ -21,6 +21,7 @@ from lostwax.adapters.net_contents import released_state
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
 from lostwax.adapters.sklearn.untold import untold
 from lostwax.adapters.slips import check_data
+from lostwax.audits.anyone import rung_of_anyone
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
 from lostwax.audits.play import Settings
@@ -146,7 +147,7 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
         # parts that were fitted on other rows would be fitted on these; targets that are read say nothing of the rows
         serious = read.grade.severe and not read.conclusion.line.by_target
         if serious or not release.unread or release.public or not hasattr(model, "fit"):
-            return _with_held(read, release)
+            return _with_held(read, release, settings)
     if not hasattr(model, "fit"):
         raise TypeError(
             f"audit: {release.name} cannot be fitted again, and nothing in its numbers was recognised as rows of the "
@@ -176,11 +177,11 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
         ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells
         reason = why if ours else f"{type(error).__name__} on a part of the rows."
         return _with_held(
-            replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")), release
+            replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")), release, settings
         )
     if read is not None:
         refitted = worse_of(read, refitted, release.unread)
-    return refitted if access is not None else _with_held(refitted, release)
+    return refitted if access is not None else _with_held(refitted, release, settings)
 
 
 def with_untold(release: ReleasedTable) -> ReleasedTable:
@@ -221,9 +222,10 @@ def _audit_rows(
     return audit_table(release, settings, shape)
 
 
-def _with_held(audit: Audit, release: ReleasedTable) -> Audit:
-    """The same; where the release holds the labels of its rows, or more than a fit puts there, no all-clear."""
-    audit = replace(audit, unanswered=(*audit.unanswered, *release.attached))
+def _with_held(audit: Audit, release: ReleasedTable, settings: Settings) -> Audit:
+    """The same, with what anyone reads in the file; no all-clear if it holds more than a fit puts there."""
+    anyone = rung_of_anyone(release, settings.threshold)
+    audit = replace(audit, unanswered=(*audit.unanswered, *release.attached), rungs=(anyone,))
     everything = any(
         stored.y is not None and len(stored.x) == len(release.table)
         for part in release.parts

@@ -37,6 +37,7 @@ from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.clock import Clock, TimeUp
 from lostwax.defences import in_words, undefended
 from lostwax.games import (
+    Adversary,
     Attack,
     Cohort,
     Knowledge,
@@ -46,7 +47,7 @@ from lostwax.games import (
     Release,
     Threat,
 )
-from lostwax.games.facts import Adversary, access_facts, attack_name, states_facts, threat_facts, trainer_facts
+from lostwax.games.facts import access_facts, attack_name, states_facts, threat_facts, trainer_facts
 from lostwax.games.judges import judge_of
 from lostwax.games.notes import as_notes
 from lostwax.games.nouns import with_records

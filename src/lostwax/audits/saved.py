@@ -54,6 +54,7 @@ def to_plain(audit: Audit, records_sha256: str | None = None) -> dict[str, Any]:
         "columns": () if audit.columns_are_words else audit.columns,
         "summary": audit.summary(),
         "records_sha256": records_sha256,
+        "knowledge_margin": audit.attackers.margin,
         "conclusion": _concluded(audit),
         "findings": [_with_guess(finding) for finding in audit.findings],
     }
@@ -153,7 +154,9 @@ def _audit(plain: Mapping[str, Any]) -> Audit:
         return Finding(guess=guess, target=TargetRead(**columns) if columns else None, **parts)
 
     notes = [note if isinstance(note, Mapping) else {"text": note} for note in plain["notes"]]
-    stored = {**plain, "notes": notes, "adversary": plain.get("adversary") or _parts(_adversary_in_words(plain))}
+    adversary = plain.get("adversary") or _parts(_adversary_in_words(plain))
+    adversary = {"public": _has_prior(plain), **adversary}
+    stored = {**plain, "notes": notes, "adversary": adversary}
     del stored["findings"]
     return Audit(
         truth=_no_records(len(plain["games"])),
@@ -164,16 +167,22 @@ def _audit(plain: Mapping[str, Any]) -> Audit:
 
 def _adversary_in_words(plain: Mapping[str, Any]) -> Adversary:
     """Of files up to 0.3.0, which hold no adversary: from the sentences that were written about it."""
-    threat, access = plain["threat"], str(plain["provenance"].get("access", "Weights()"))
+    threat, public = plain["threat"], _has_prior(plain)
+    access = str(plain["provenance"].get("access", "Weights()"))
     seen = re.match(r"(?P<model>Weights\(\)$)|(?P<predictions>Outputs\(|Logits\()", access)
     sees = Sees.PART if seen is None else Sees.MODEL if seen["model"] else Sees.PREDICTIONS
     words = re.search(r"knows (?P<all>every) (?P<unit>row|record) but one|knows no row|knows (\d+) of (\d+)", threat)
     if words is None:
-        return Adversary(sees=sees, access=access)
+        return Adversary(sees=sees, access=access, public=public)
     if words[3] is not None:
-        return Adversary(int(words[3]), int(words[4]), "record", sees, access)
-    records, is_record = plain["population"], words["unit"] == "record"
-    return Adversary(records - 1 if words["all"] else 0, records, "record" if is_record else "row", sees, access)
+        return Adversary(int(words[3]), int(words[4]), "record", sees, access, public=public)
+    records, unit = plain["population"], "record" if words["unit"] == "record" else "row"
+    return Adversary(records - 1 if words["all"] else 0, records, unit, sees, access, public=public)
+
+
+def _has_prior(plain: Mapping[str, Any]) -> bool:
+    """Whether the adversary has other records of the same kind, in files that do not say so."""
+    return bool(plain["kind"] == "this procedure")
 
 
 def _values(kind: type, plain: Mapping[str, Any], **names: type) -> dict[str, Any]:
@@ -264,9 +273,12 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} has errors that are NaN"
     for finding in plain["findings"]:
         yield from (f"{finding['name']} / {what}" for what in _in_finding(finding, plain))
-    adversary = plain.get("adversary", {})
-    if (adversary.get("known") or 0) > (adversary.get("records") or 0):
-        yield "the adversary knows more records than there are"
+    rungs = plain.get("rungs", [])
+    for attacker in (plain.get("adversary", {}), *(rung["attacker"] for rung in rungs)):
+        if (attacker.get("known") or 0) > (attacker.get("records") or 0):
+            yield "the adversary knows more records than there are"
+    if any(not rung["certified"] <= rung["rebuilt"] <= rung["tried"] for rung in rungs):
+        yield "an attacker rebuilt more records than were tried"
     for percent in plain["oracle_percentiles"]:
         if percent.count(".") > 1 or not 0 <= float(percent) <= 100:
             yield "oracle_percentiles has a percentile that is none"

@@ -13,7 +13,7 @@ import numpy as np
 
 from lostwax.audits.conclusion import Line
 from lostwax.audits.decision import decide
-from lostwax.audits.words import by_luck
+from lostwax.audits.words import by_luck, first_upper, reached, who
 from lostwax.cards import card
 from lostwax.metrics import ByClass, Null
 from lostwax.metrics.estimate import median_interval
@@ -63,6 +63,7 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
         else f"rebuilt: {audit.criterion} <= {audit.threshold:g}; error: {audit.metric}; nearer: smaller error than "
         "every guess made without the model",
     ]
+    lines += ["", "who can do it:", *cut_to_fit(_ladder(audit), widest), ""]
     worst = audit.finding(conclusion.line.name)
     if worst.cells is not None:
         which = f" ({worst.name})" if len(audit.findings) > 1 else ""
@@ -102,6 +103,14 @@ def _rows(audit: Audit) -> list[tuple[str, ...]]:
         rebuilt, error = _rate(summary[name]["rebuilt"], audit), _error(summary[name]["median_error"])
         rows.append((name, rebuilt, "", error, "", "", ""))
     return rows
+
+
+def _ladder(audit: Audit) -> list[tuple[str, ...]]:
+    """Every attacker, the weakest first: the grade, how much came back, by which attack."""
+    return [
+        (f"  {first_upper(who(rung.attacker))}", str(rung.grade or ""), plain_spaces(reached(rung)), rung.attack)
+        for rung in audit.attackers.rungs
+    ]
 
 
 def terminal_columns() -> int:

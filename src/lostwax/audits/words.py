@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
-from lostwax.games import Sees
+from lostwax.games import Adversary, Attacker, Sees
 from lostwax.grades import Grade
 from lostwax.numerals import SIGN, at_most, count, interval, percent
 
 if TYPE_CHECKING:
     from lostwax.audits.audit import Audit, Finding
     from lostwax.audits.conclusion import Line
+    from lostwax.audits.ladder import Ladder, Rung
 
 
 class Shows(Enum):
@@ -43,11 +44,14 @@ class Words:
     worst: Line
     released: Line  # the model as it is
     attacks: int
+    weakest: Adversary | None  # who needs least for the grade; None: no leak was found
 
     def headline(self, grade: Grade) -> str:
         """What a manager reads."""
         audit, played, worst = self.audit, len(self.audit.games), self.worst
         which = f"{self._model}{self._where}"
+        by = self._by
+        often = f"{by}, more often than by guessing" if by else " more often than by guessing"
         tried = "This attack" if self.attacks == 1 else f"The best of {self.attacks} attacks"
         if grade is Grade.UNDECIDED:
             return "Undecided: this audit cannot tell whether records can be rebuilt."
@@ -56,31 +60,44 @@ class Words:
             return f"In the long run no attack succeeds in more than {limit} of games; none was seen to beat guessing."
         if audit.chance is not None:
             return {
-                Grade.RECOGNISABLE: "Most secret records are picked out of the candidates.",
-                Grade.BETTER_THAN_CHANCE: "Secrets are picked out of the candidates more often than by guessing.",
+                Grade.RECOGNISABLE: f"Most secret records are picked out of the candidates{by}.",
+                Grade.BETTER_THAN_CHANCE: f"Secrets are picked out of the candidates{often}.",
                 Grade.NOT_FOUND: f"{tried} picks the secret record no more often than guessing.",
             }[grade]
         if grade.leaks and worst.by_target:
-            return (
-                f"The target of {count(worst.targets)} of {count(played)} {self._records} can be read from {which}; a "
-                f"guess from the other columns gives {count(worst.targets_guessed)}."
-            )
+            read = f"The target of {count(worst.targets)} of {count(played)} {self._records} can be read from {which}"
+            return f"{read}{by}; a guess from the other columns gives {count(worst.targets_guessed)}."
         if grade is Grade.EXACT:
             share = worst.rebuilt / played
             some = "Every record tried" if share == 1 else "Most records" if share >= 0.5 else "Some records"
             some = "The record tried" if played == 1 else "One record" if worst.rebuilt == 1 else some
-            return f"{some} can be rebuilt from {which}."
+            return f"{some} can be rebuilt from {which}{by}."
         nothing = "no more than guesses and luck do" if worst.rebuilt else "no record"
         return {
-            Grade.RECOGNISABLE: f"Records can be recognised in what is rebuilt from {which}.",
-            Grade.BETTER_THAN_CHANCE: f"Guesses from {self._model} are better than chance.",
+            Grade.RECOGNISABLE: f"Records can be recognised in what is rebuilt from {which}{by}.",
+            Grade.BETTER_THAN_CHANCE: f"Guesses from {self._model}{by} are better than chance.",
             Grade.NOT_FOUND: f"{tried} rebuilds {nothing}.",
         }[grade]
 
     def of_membership(self, grade: Grade) -> str:
         """What a manager reads where no record is rebuilt as well as people are recognised."""
         often = "" if grade is Grade.RECOGNISABLE else ", more often than by guessing"
-        return f"Whether a person was in the training set can be told from {self._model}{often}."
+        return f"Whether a person was in the training set can be told from {self._model}{self._by}{often}."
+
+    def of_other(self, rung: Rung, ladder: Ladder) -> str:
+        """What a manager reads where somebody else than the adversary of the games needs less for the same grade."""
+        attacker, can = rung.attacker, first_upper(who(rung.attacker))
+        records = f"{count(rung.rebuilt)} of {count(rung.tried)} {attacker.unit}s"
+        if rung.grade is Grade.BETTER_THAN_CHANCE:
+            return f"{can} learns more about single {attacker.unit}s than guessing tells."
+        if rung.grade is Grade.RECOGNISABLE:
+            return f"{can} can recognise {attacker.unit}s in what is rebuilt from {self._model}."
+        if attacker.kind is not Attacker.INSIDER:
+            return f"{can} can read {records}."
+        enough = [missing for missing, other in ladder.by_missing.items() if other.tried and not other.rebuilt]
+        end = f"; from {count(min(enough))} missing {attacker.unit}s on nothing was rebuilt" if enough else ""
+        some = "the missing ones" if rung.rebuilt == rung.tried else f"{percent(rung.share)} of the missing ones"
+        return f"{can} can rebuild {some}{end}."
 
     def evidence(self, grade: Grade) -> Iterator[Evidence]:
         """What speaks for the grade."""
@@ -110,7 +127,9 @@ class Words:
         if played == 1:
             said = f"The one record tried {'comes' if won else 'does not come'} back{self._where}"
         else:
-            said = f"{_of(won, played)} records come back{self._where}{self._share(won)}"
+            weakest = self.weakest
+            to = "" if weakest is None or weakest == self.audit.adversary else f" to {who(self.audit.adversary)}"
+            said = f"{_of(won, played)} records come back{to}{self._where}{self._share(won)}"
         if won and luck is not None:
             said += f"; {by_luck(luck.rebuilt_by_luck)}"
         if not self.worst.had:
@@ -211,6 +230,11 @@ class Words:
         return "this model" if self.audit.kind == "this model" else "models trained this way"
 
     @property
+    def _by(self) -> str:
+        """Who did it, where that is stated."""
+        return "" if self.audit.adversary.missing is None else f" by {who(self.audit.adversary)}"
+
+    @property
     def _records(self) -> str:
         return "rows" if self.audit.kind == "this model" else "records"
 
@@ -230,21 +254,52 @@ def _of(won: int, played: int) -> str:
     return f"All {count(played)}" if won == played else f"{count(won) if won else 'None'} of {count(played)}"
 
 
-GETS = {
-    Sees.MODEL: "gets the model",
-    Sees.PREDICTIONS: "sees the predictions",
-    Sees.PART: "gets the layers that are given out",
-}
+def who(attacker: Adversary) -> str:
+    """The attacker by what they have."""
+    if attacker.sees is Sees.PREDICTIONS:
+        gets = "can query the model"
+    elif attacker.sees is Sees.PART:
+        gets = "gets the layers that are given out"
+    else:
+        gets = "gets the file" if attacker.files == 1 else f"has all {attacker.files} files"
+        gets = "has both files" if attacker.files == 2 else gets
+    if attacker.kind is Attacker.ANYONE:
+        return f"anyone who {gets}"
+    if attacker.kind is Attacker.OUTSIDER:
+        return f"somebody with similar public {attacker.unit}s who {gets}"
+    seen = "" if attacker.sees is Sees.MODEL and attacker.files == 1 else f" and {gets}"
+    if attacker.missing is None:
+        return f"the attacker{' who' if seen else ''}{seen.removeprefix(' and')}"
+    others = f"all other {attacker.unit}s"
+    others = others if attacker.missing == 1 else f"all {attacker.unit}s but {count(attacker.missing)}"
+    return f"somebody who knows {others}{seen}"
+
+
+def reached(rung: Rung) -> str:
+    """How much came back to an attacker."""
+    if rung.grade is None:
+        return "not tried"
+    if not rung.tried:
+        return ""
+    low, high = rung.interval
+    sure = f"; 95{SIGN} interval {interval(low, high)}" if rung.games else ""
+    return f"{count(rung.rebuilt)} of {count(rung.tried)} {rung.attacker.unit}s ({percent(rung.share)}{sure})"
+
+
+def first_upper(text: str) -> str:
+    """With a capital letter."""
+    return text[:1].upper() + text[1:]
 
 
 def leak(audit: Audit) -> str:
     """What an attacker can do, of an audit that found a leak."""
-    whoever = f"whoever {GETS[audit.adversary.sees]} can"
+    weakest = audit.conclusion.weakest
+    attacker = who(audit.adversary if weakest is None else weakest.attacker)
     if audit.conclusion.by_target:
-        return f"{whoever} read the target of training records."
+        return f"{attacker} can read the target of training records."
     return {
-        Grade.EXACT: f"{whoever} rebuild training records.",
-        Grade.RECOGNISABLE: f"{whoever} recognise training records.",
+        Grade.EXACT: f"{attacker} can rebuild training records.",
+        Grade.RECOGNISABLE: f"{attacker} can recognise training records.",
         Grade.BETTER_THAN_CHANCE: "the model reveals something about single records. Reduce that first, and audit "
         "again.",
     }[audit.grade]
@@ -260,11 +315,14 @@ def people(audit: Audit) -> str:
             "It is like publishing that column."
         )
     if grade is Grade.EXACT:
-        share = line.rebuilt / len(audit.games)
+        weakest = audit.conclusion.weakest
+        attacker, share = (audit.adversary, 1.0) if weakest is None else (weakest.attacker, weakest.share)
         whose = "any person’s record" if share == 1 else f"the records of {'most' if share >= 0.5 else 'some'} people"
-        data = "the data" if share == 1 else "these records"
-        where = "predictions" if audit.adversary.sees is Sees.PREDICTIONS else "model"
-        return f"The attacker of this audit can read {whose} from the {where}: it is like publishing {data}."
+        where = "predictions" if attacker.sees is Sees.PREDICTIONS else "model"
+        reads = f"{first_upper(who(attacker))} can read {whose} from the {where}"
+        if attacker.kind is Attacker.ANYONE:
+            return f"{reads}: it is like publishing {'the data' if share == 1 else 'these records'}."
+        return f"{reads}. Whether that is a risk depends on who can have so much: see “Who can do it”."
     if grade is Grade.LIMITED:
         limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)
         return f"Whatever the attack, a person’s record is found in at most {limit} of cases: a limit, not zero risk."

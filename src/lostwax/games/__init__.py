@@ -1,9 +1,9 @@
 """The nouns, the protocols and the games: what is dealt, released, known and guessed."""
 
+from lostwax.games.attackers import Adversary, Attacker, Sees
 from lostwax.games.cells import Cells, Columns, Kept
 from lostwax.games.facts import (
     AccessFacts,
-    Adversary,
     AttackFacts,
     DefenceFacts,
     Facts,
@@ -11,7 +11,6 @@ from lostwax.games.facts import (
     LossFacts,
     Mechanism,
     MetricFacts,
-    Sees,
     ThreatFacts,
     TrainerFacts,
 )
@@ -24,7 +23,7 @@ from lostwax.games.threats import Informed, Table, Weak
 
 __all__ = ["AccessFacts", "AttackFacts", "DefenceFacts", "Facts", "HintFacts", "LossFacts", "Mechanism"]
 __all__ += ["MetricFacts", "ThreatFacts", "TrainerFacts"]
-__all__ += ["Adversary", "Note", "Noted", "Sees", "Topic"]
+__all__ += ["Adversary", "Attacker", "Note", "Noted", "Sees", "Topic"]
 __all__ += ["Cells", "Columns", "Extremes", "Fitted", "Informed", "Kept", "Part", "Present", "ReleasedTable"]
 __all__ += ["RowSample", "Stationary", "Stored", "Sums", "Table", "Weak"]
 __all__ += ["Cohort", "Guess", "Hints", "Knowledge", "Records", "Release", "Step"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lostwax.audits import Audit
 
 
-class Attacker(NamedTuple):
+class AttackerInWords(NamedTuple):
     """Who attacks, in two sentences, and how far the audit goes."""
 
     has: str
@@ -76,7 +76,7 @@ BETWEEN = _Premise(
 )
 
 
-def attacker(audit: Audit) -> Attacker:
+def attacker(audit: Audit) -> AttackerInWords:
     """In the words of `audit.threat` where that is neither an insider nor an outsider."""
     adversary = audit.adversary
     knowledge = INSIDER if adversary.knows_all_others else OUTSIDER if adversary.knows_none else BETWEEN
@@ -85,7 +85,7 @@ def attacker(audit: Audit) -> Attacker:
     extras = ["its label"] if audit.labels_given else []
     extras += ["a short list of records that it may be"] if audit.chance is not None else []
     also = f"; they are given {' and '.join(extras)}" if extras else ""
-    return Attacker(
+    return AttackerInWords(
         seen.said,
         f"{known.said}{also}.",
         (seen.applies, known.applies),

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lostwax.metrics import TruePositives, roc, true_positives
-from lostwax.numerals import number, percent, power
+from lostwax.numerals import count, number, percent, power
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,6 +58,8 @@ def drawn(audit: Audit) -> dict[str, Chart]:
         charts["errors"] = draw_errors(audit)
     if audit.findings[0].null_errors:
         charts["roc"] = draw_roc(audit)
+    if len([rung for rung in audit.attackers.by_missing.values() if rung.attacker.known]) > 1:
+        charts["knowledge"] = draw_knowledge(audit)
     if audit.ceiling is not None:
         charts["ceiling"] = draw_ceiling(audit)
     if (neurons := audit.findings[0].neurons) is not None:
@@ -132,6 +134,37 @@ def draw_roc(audit: Audit) -> Chart:
         axes.legend(frameon=False, loc="lower right", labelcolor=COLOURS["ink"])
         figure.tight_layout(pad=0.6)
     return Chart(figure, "; ".join(str(point) for point in rates(audit)) or "ROC curve")
+
+
+def draw_knowledge(audit: Audit) -> Chart:
+    """The share of missing records that come back, over how many are missing."""
+    from matplotlib.ticker import NullLocator
+
+    curve = sorted(audit.attackers.by_missing.items())
+    missing, rungs = [missing for missing, _ in curve], [rung for _, rung in curve]
+    shares = np.array([rung.share for rung in rungs])
+    ends = np.array([rung.interval for rung in rungs]).T  # (2, rungs)
+    with style():
+        figure, axes = blank(600, 300)
+        axes.errorbar(
+            missing,
+            shares,
+            abs(ends - shares),
+            color=COLOURS["accent"],
+            marker="o",
+            linewidth=2,
+            elinewidth=1,
+            capsize=3,
+        )
+        axes.set(xscale="log", ylim=(-0.03, 1.03), xticks=missing)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(lambda value, _: percent(max(0.0, value)))
+        axes.set_xlabel(f"{rungs[0].attacker.unit}s that the attacker does not know")
+        axes.set_ylabel("of them rebuilt")
+        figure.tight_layout(pad=0.6)
+    points = "; ".join(f"{count(rung.attacker.missing or 0)} missing: {percent(rung.share)}" for rung in rungs)
+    return Chart(figure, f"Share of the missing records that come back. {points}.")
 
 
 def draw_ceiling(audit: Audit) -> Chart:

@@ -51,7 +51,7 @@ def with_fields(audit: Audit, values: Mapping[str, Any], policy: Policy | None, 
     texts = asdict(ReportFields(**{**_kept(audit), **plain(values)}))
     stored = dict(audit.provenance.get(KEY, {}))
     if policy is not None:
-        stored["policy"] = {name: value for name, value in asdict(policy).items() if value is not None}
+        stored["policy"] = {name: value for name, value in asdict(policy).items() if value not in (None, {})}
     if measured:
         stored["measured"] = list(measured)
     stored |= {name: value for name, value in texts.items() if value is not None}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lostwax import files
 from lostwax.bounds import bound, from_dp, from_rdp
 from lostwax.bounds.inequalities import ADJACENCY, epsilon_of, renyi_epsilons
-from lostwax.reports.charts import COLOURS, draw_ceiling, draw_errors, draw_roc, style
+from lostwax.reports.charts import COLOURS, draw_ceiling, draw_errors, draw_knowledge, draw_roc, style
 from lostwax.reports.gallery import are_pictures, has_records, table_columns
 
 if TYPE_CHECKING:
@@ -156,6 +156,12 @@ class Plots(NamedTuple):
                 "with two different secrets or more, do."
             )
         return _on_paper(draw_roc(self.audit).figure)
+
+    def knowledge(self) -> Figure:
+        """The share of missing records that come back, over how many the attacker does not know."""
+        if not self.audit.attackers.by_missing:
+            raise ValueError("plot.knowledge: this audit does not state how many records its attackers know.")
+        return _on_paper(draw_knowledge(self.audit).figure)
 
     def ceiling(self) -> Figure:
         """The success of the attack below that of every attack, where training is differentially private."""

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lostwax import files
+from lostwax.audits.ladder import Rung
 from lostwax.audits.text import rates_by_class
+from lostwax.audits.words import first_upper, reached, who
 from lostwax.bounds import Plan, calibrate
+from lostwax.grades import Grade
 from lostwax.metrics import LargestError
 from lostwax.numerals import at_most, count, interval, number, percent, round_up
 from lostwax.policies import Breaches, Policy, names
@@ -89,6 +92,9 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
         audit=audit,
         answer=answer(audit, None if breaches is None else [str(breach) for breach in breaches], measured_of(audit)),
         attacker=attacker(audit),
+        who=who,
+        reached=reached,
+        tone=_tone,
         risky=most_at_risk(audit, records=records),
         fields=texts,
         limits=() if policy is None or breaches is None else _limits(policy, breaches),
@@ -114,6 +120,13 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
         script_hash=digest,
     )
     return with_glossary(page)
+
+
+def _tone(rung: Rung) -> str:
+    """The colour of a grade in the map of attackers."""
+    if rung.grade is None:
+        return "untried"
+    return "alarm" if rung.grade.severe else "warning" if rung.grade.leaks or rung.grade is Grade.UNDECIDED else "calm"
 
 
 def render_comparison(comparison: Comparison) -> str:
@@ -144,6 +157,8 @@ def _limits(policy: Policy, breaches: Breaches) -> list[tuple[str, str, str]]:
     """Each limit of the policy: its name, what it allows, and why it is broken (empty: kept)."""
     broken = {breach.limit: breach.why for breach in breaches}
     allowed = {name: value for name in names() if (value := getattr(policy, name)) is not None}
+    for kind, limits in policy.attackers.items():
+        allowed |= {f"attackers.{kind}.{limit}": value for limit, value in limits.items()}
     return [
         (name, f'"{value}"' if isinstance(value, str) else f"{value:g}", broken.get(name, ""))
         for name, value in allowed.items()
@@ -250,7 +265,7 @@ def _templates() -> Environment:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     templates.filters |= {
-        function.__name__: function for function in (number, at_most, round_up, percent, count, interval)
+        function.__name__: function for function in (number, at_most, round_up, percent, count, interval, first_upper)
     }
     return templates
 
