@@ -90,6 +90,8 @@ def audit(
     threshold: float = 0.05,
     metrics: Sequence[Metric] = (),
     max_minutes: float | None = None,
+    before: Any = None,
+    tokenizer: Any = None,
 ) -> Audit:
     """Can training records be rebuilt from this model?
 
@@ -131,6 +133,9 @@ def audit(
         max_minutes: Time limit for the whole audit, where no `attack` is named; None for no limit, except 10 minutes
             with `OwnTraining`. With a fitted model: for refitting it, 5 minutes if None; with `Weak`, for the search
             for its table, 40 seconds if None.
+        before: With a fine-tuned language model: the public model that it was made of. Each is a folder as the Hugging
+            Face hub lays it out, a .gguf file, or a state_dict; `data` are the texts (docs/text.md).
+        tokenizer: Its tokenizer.json, or an object that encodes texts; None for the one in the folder.
     """
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")
@@ -146,6 +151,12 @@ def audit(
     from lostwax.games import Knowledge
 
     settings = audits.Settings(games, seed, threshold, max_minutes)
+    if audits.is_about_words(model, before, tokenizer):
+        return audits.audit_words(model, data, settings, before=before, tokenizer=tokenizer)
+    if before is not None:
+        raise TypeError(
+            "audit: before= takes the base of a fine-tuned language model, with its tokenizer. Leave it out."
+        )
     if data is not None:
         game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
         no_metrics = isinstance(metrics, tuple | list) and not metrics

@@ -11,7 +11,7 @@ from lostwax.attacks.mnemonist import EmbeddingRecoNN, Mnemonist, MnemonistRecoN
 from lostwax.attacks.newton import Newton
 from lostwax.attacks.reconn import RecoNN
 from lostwax.attacks.secant import Secant
-from lostwax.attacks.text import Tokens
+from lostwax.attacks.text import Tokens, Words
 from lostwax.attacks.weak import WeakRecoNN
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Secant",
     "Tokens",
     "WeakRecoNN",
+    "Words",
     "dp_steps",
     "mnemonist",
     "weak",

@@ -2,10 +2,11 @@
 
 from lostwax.audits.audit import Audit, Finding, Verdict
 from lostwax.audits.checks import check_arguments, check_attacks, check_games, check_minutes
+from lostwax.audits.fine_tuned_words import audit_words, is_about_words
 from lostwax.audits.models import audit_model
 from lostwax.audits.play import Settings
 from lostwax.audits.procedure import audit_procedure
 from lostwax.audits.several import Audits
 
 __all__ = ["Audit", "Audits", "Finding", "Settings", "Verdict", "audit_model", "audit_procedure"]
-__all__ += ["check_arguments", "check_attacks", "check_games", "check_minutes"]
+__all__ += ["audit_words", "check_arguments", "check_attacks", "check_games", "check_minutes", "is_about_words"]
