@@ -29,7 +29,7 @@ from lostwax.adapters.language_models import (
     vocabulary_of,
     with_adapter,
 )
-from lostwax.attacks.text.words import Movement, WordList, Words
+from lostwax.attacks.text.words import WordList, Words
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.luck import Luck
 from lostwax.audits.play import Answer, Errors, OneGamePerRow, Settings, filled, judged
@@ -98,7 +98,9 @@ def audit_words(model: Any, texts: Any, settings: Settings, *, before: Any, toke
             "tokenizer of this model."
         )
     judging = _Judging.of(listed, sorted(distinct), vocabulary)
-    names = {} if vocabulary is None else {"categories": (judging.names(vocabulary),), "columns": ("word",)}
+    names: dict[str, Any] = {} if vocabulary is None else {"columns": ("word",)}
+    if vocabulary is not None:
+        names["categories"] = (tuple(vocabulary.tokens[token] for token in judging.tokens.tolist()),)
     answer = Answer(Words(), judging.guess(judging.ours), seconds)
     right = int(judging.ours.sum())
     return filled(
@@ -184,10 +186,6 @@ class _Judging(OneGamePerRow):
         """The very word or none."""
         return Scoring.of(self._places, 0.0, with_secrets=True)
 
-    def names(self, vocabulary: Vocabulary) -> tuple[str, ...]:
-        """The words as text."""
-        return tuple(vocabulary.tokens[token] for token in self.tokens.tolist())
-
     def guess(self, won: NDArray[np.bool_]) -> Guess:
         """The listed words, and nothing for the others."""
         x = self._places.masked_fill(torch.from_numpy(~won)[:, None], torch.nan)
@@ -232,6 +230,3 @@ def _opened(model: Any) -> LanguageModel:
     if isinstance(model, Mapping):
         return LanguageModel("a language model", model)
     return open_model(model)
-
-
-__all__ = ["ListedWords", "Movement", "audit_words", "is_about_words", "listed_words"]

@@ -29,6 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import betainc
 from torch import Tensor
 
 from lostwax.fields import between, check_fields
@@ -36,10 +37,11 @@ from lostwax.fields import between, check_fields
 BLOCK = 2**22  # numbers of a table that are read at a time
 SAMPLE = 16_384  # rows that common movements are learned from
 RIDGE = 0.1  # of the prediction of a row's movement by its embedding, in mean squares of embeddings
-SAME, QUIET = 8.0, 0.5  # roundings within which a row stays; share of rows that stay where only words move
+SAME, QUIET = 64.0, 0.5  # roundings within which a row stays; share of rows that stay where only words move
 SPREAD = 1.0  # of logarithms of sizes: below, all steps are of one size
 BOUND = 10.0  # of a feature, in spreads
 TAIL, FEWEST = 0.05, 200  # share of the silent tokens that make the tail; fewest silent tokens
+EXTREME, LEVEL = 5, 0.01  # words are there if more tokens than by chance are above the silent one of this rank
 MARGIN = 1.5  # times as many wrong words are reckoned with: words that nearly occur are no silent tokens
 DIRECTIONS = 128  # of the first layer's movement
 
@@ -133,29 +135,29 @@ class Words:
         quiet[numbers[(numbers >= 0) & (numbers < len(table))]] = True
         stays = table.stays()
         if bool(stays.all()):
-            heads = _head(base), _head(tuned)
-            if heads[0] is None or heads[1] is None or bool(_Pair(*heads).stays().all()):
+            head, tuned_head = _head(base), _head(tuned)
+            if head is None or tuned_head is None:
                 return _of_first_layer(before, base, tuned)
-            table = _Pair(*heads)
+            table = _Pair(head, tuned_head)
             quiet, stays = quiet[: len(table)], table.stays()
+            if bool(stays.all()):
+                return _of_first_layer(before, base, tuned)
         if float(stays.double().mean()) > QUIET:
-            return self._moved_rows(table, stays, quiet)
+            rows = self._moved_rows(table, stays, quiet)
+            if rows.listed or int(quiet.sum()) < FEWEST:
+                return rows
         return self._scored(table, quiet)
 
     def _moved_rows(self, table: _Pair, stays: Tensor, silent: Tensor) -> WordList:
-        """The rows that moved, the farthest first; none if silent tokens moved as well."""
+        """The rows that moved, the farthest first; no list if silent tokens moved as well."""
         size = table.residuals().masked_fill(stays, -1.0)
-        order, moved = size.argsort(descending=True), int((~stays).sum())
-        given = int(silent.sum())
-        wrong = 0.0 if not given else int((silent & ~stays).sum()) / given
-        fdr = min(1.0, len(stays) * wrong / max(1, moved))
-        listed, why = moved, ""
-        if fdr > self.fdr:
-            listed, why = 0, f"{100 * wrong:.2g} % of the silent tokens moved too: not only rows of words do."
+        order, moved, known = size.argsort(descending=True), int((~stays).sum()), int(silent.sum())
+        fdr = min(1.0, len(stays) / max(1, moved) * int((silent & ~stays).sum()) / max(1, known))
+        why = _too_few(known) if known < FEWEST else "rows of silent tokens moved too." if fdr > self.fdr else ""
+        listed = 0 if why else moved
         probability = np.where(np.arange(len(stays)) < listed, 1 - fdr, 0.0)
-        rests = "Rows move only if their words occur: the head has no softmax over the table, or is frozen."
-        rests += f" None of {given:,} silent tokens moved." if given and not wrong else ""
-        return WordList(Movement.ROWS, order, probability, listed, fdr if listed else 0.0, why, rests)
+        rests = f"The rows of {int((silent & stays).sum()):,} of {known:,} silent tokens stayed."
+        return WordList(Movement.ROWS, order, probability, listed, 0.0 if why else fdr, why, rests)
 
     def _scored(self, table: _Pair, silent: Tensor) -> WordList:
         """Every row moved: ranked by the score, and cut by the tail of silent tokens."""
@@ -168,17 +170,19 @@ class Words:
             why = f"{_kind(table.kept)} hides small movements, and silent tokens say too little of others."
             return replace(unread, unlisted_because=why)
         if int(silent.sum()) < FEWEST:
-            why = f"{int(silent.sum())} silent tokens are known, and a threshold takes {FEWEST}: pass the tokenizer."
-            return replace(unread, unlisted_because=why)
+            return replace(unread, unlisted_because=_too_few(int(silent.sum())))
         return self._cut(movement, _refitted(terms, score), silent.numpy())
 
     def _cut(self, movement: Movement, score: Array, silent: NDArray[np.bool_]) -> WordList:
-        order = np.argsort(-score, kind="stable")
-        wrong = MARGIN * len(score) * _tail(score[order], np.sort(score[silent])[::-1])  # expected so far
+        order, quiet = np.argsort(-score, kind="stable"), np.sort(score[silent])[::-1]
+        # of exchangeable tokens, the share above the fifth silent one has this beta distribution
+        above = float((score >= quiet[EXTREME - 1]).mean()) / MARGIN
+        by_chance = 1 - float(betainc(EXTREME, len(quiet) - EXTREME + 1, min(1.0, above)))
+        wrong = MARGIN * len(score) * _tail(score[order], quiet)  # expected so far
         shares = np.minimum(1.0, wrong / np.arange(1, len(score) + 1))
-        within = np.flatnonzero(shares <= self.fdr)
+        within = np.flatnonzero((shares <= self.fdr) & (by_chance <= LEVEL))
         listed = int(within[-1]) + 1 if len(within) else 0
-        each = _rising(np.diff(wrong, prepend=0.0))  # expected at each place
+        each = _rising(np.diff(wrong, prepend=0.0)) if by_chance <= LEVEL else np.ones(len(score))
         why = "" if listed else "no word stands out from what silent tokens reach."
         rests = f"{int(silent.sum()):,} silent tokens are as likely as others to look like words that occur."
         return WordList(
@@ -197,7 +201,7 @@ class _Pair:
 
     def __init__(self, before: Stored, after: Stored) -> None:
         self.before, self.after = before, after
-        self.rows = min(before.shape[0], after.shape[0])  # a vocabulary that grew has new rows at its end
+        self.rows: int = min(before.shape[0], after.shape[0])  # a vocabulary that grew has new rows at its end
         self.kept = self._rounding()
         before_rows, change = self.sample
         shrinks = -(change * before_rows).sum(1) / before_rows.square().sum(1).clamp_min(1e-30)
@@ -242,15 +246,13 @@ class _Pair:
         return unmoved | (self.residuals() <= SAME * torch.finfo(self.kept).eps)
 
     def _rounding(self) -> torch.dtype:
-        """The precision that both have gone through: the one in which most rows of the start are equal."""
-        kind = self.after.dtype
+        """The precision that the tuned table has gone through, whatever it is stored in."""
+        kind: torch.dtype = self.after.dtype
         if kind.itemsize < 4:
             return kind
-        part = slice(0, min(self.rows, 1 + 2**20 // self.before.shape[1]))
-        before, after = self.before[part], self.after[part].float()
-        kinds = (torch.float32, torch.bfloat16, torch.float16)
-        equal = {kind: int((before.to(kind).float() == after).sum()) for kind in kinds}
-        return max(kinds, key=equal.__getitem__)
+        after = self.after[slice(0, min(self.rows, 1 + BLOCK // self.before.shape[1]))].float()
+        kinds = (torch.bfloat16, torch.float16)
+        return next((kind for kind in kinds if bool((after.to(kind).float() == after).all())), torch.float32)
 
 
 def _features(table: _Pair) -> tuple[Array, float]:
@@ -378,6 +380,10 @@ def _head(tensors: Mapping[str, Stored]) -> Stored | None:
         if name.removesuffix(".weight").rpartition(".")[2] in HEADS and len(tensor.shape) == 2:
             return tensor
     return None
+
+
+def _too_few(silent: int) -> str:
+    return f"{silent} silent tokens are known, and a threshold takes {FEWEST}: pass the tokenizer."
 
 
 def _kind(dtype: torch.dtype) -> str:
