@@ -9,7 +9,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -110,36 +109,45 @@ def _json(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Slice:
-    """A tensor of a safetensors file, mapped into memory while its rows are read and no longer."""
+    """A tensor of a safetensors file. Rows are read from their place: the library maps or copies all of the file."""
 
     path: Path
-    name: str
+    start: int
     shape: tuple[int, ...]
     dtype: torch.dtype
 
     def __getitem__(self, rows: slice) -> Tensor:
-        from safetensors import safe_open
+        first, last, _ = rows.indices(self.shape[0])
+        row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        with self.path.open("rb") as file:
+            file.seek(self.start + first * row)
+            content = bytearray(file.read(max(0, last - first) * row))
+        return torch.frombuffer(content, dtype=self.dtype).reshape(-1, *self.shape[1:])
 
-        with safe_open(self.path, "pt") as file:
-            tensor: Tensor = file.get_slice(self.name)[rows] if self.shape else file.get_tensor(self.name)
-        return tensor
+
+KINDS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+MAX_HEADER = 100_000_000  # bytes, as the library allows
 
 
 def _safetensors(path: Path) -> dict[str, Stored]:
-    from safetensors import SafetensorError, safe_open
-
-    kinds = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+    """The tensors that the header of a file names, if they lie within the file."""
+    size, tensors = path.stat().st_size, dict[str, Stored]()
     try:
-        with ExitStack() as stack:
-            file = stack.enter_context(safe_open(path, "pt"))
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118, it is no dict
-            known = {name: part for name, part in slices.items() if part.get_dtype() in kinds}
-            return {
-                name: _Slice(path, name, tuple(part.get_shape()), kinds[part.get_dtype()])
-                for name, part in known.items()
-            }
-    except (OSError, SafetensorError) as error:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > min(MAX_HEADER, size - 8):
+                raise ValueError("its header is longer than the file")
+            header = json.loads(file.read(length))
+        for name, part in header.items():
+            if name == "__metadata__" or part["dtype"] not in KINDS or not part["shape"]:
+                continue
+            kind, shape, (first, last) = KINDS[part["dtype"]], tuple(map(int, part["shape"])), part["data_offsets"]
+            if last - first != math.prod(shape) * kind.itemsize or min(first, *shape) < 0 or 8 + length + last > size:
+                raise ValueError(f"{name} is not within the file")
+            tensors[name] = _Slice(path, 8 + length + first, shape, kind)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"words: {path} cannot be read as a safetensors file ({error}). Get a new copy.") from None
+    return tensors
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,8 +34,8 @@ from torch import Tensor
 
 from lostwax.fields import between, check_fields
 
-BLOCK = 2**22  # numbers of a table that are read at a time
-SAMPLE = 16_384  # rows that common movements are learned from
+BLOCK = 2**20  # numbers of a table that are read at a time
+SAMPLE = 8_192  # rows that common movements are learned from
 RIDGE = 0.1  # of the prediction of a row's movement by its embedding, in mean squares of embeddings
 SAME, QUIET = 64.0, 0.5  # roundings within which a row stays; share of rows that stay where only words move
 SPREAD = 1.0  # of logarithms of sizes: below, all steps are of one size
@@ -226,21 +226,29 @@ class _Pair:
     @property
     def sample(self) -> tuple[Tensor, Tensor]:
         """The same of some rows."""
-        parts = [(before[-part.start % self.step :: self.step], change[-part.start % self.step :: self.step])
-                 for part, before, change in self.blocks()]  # fmt: skip
-        before, change = (torch.cat(several) for several in zip(*parts, strict=True))
+        shape = (len(range(0, self.rows, self.step)), self.before.shape[1])
+        before, change = torch.empty(shape), torch.empty(shape)  # filled in place: views would keep all rows
+        for part, *several in self.blocks():
+            for sampled, rows in zip((before, change), several, strict=True):
+                some = rows[-part.start % self.step :: self.step]
+                first = -(-part.start // self.step)
+                sampled[first : first + len(some)] = some
         return before, change
 
     def residuals(self) -> Tensor:
         """(v,) how far each row is from where weight decay alone brings it, relative to its size."""
-        return torch.cat(
-            [(change + self.decay * before).norm(dim=1) / before.norm(dim=1).clamp_min(1e-30)
-             for _, before, change in self.blocks()]
-        )  # fmt: skip
+        far = torch.empty(
+            self.rows
+        )  # filled in place, as all that is kept of blocks: small pieces would break up memory
+        for part, before, change in self.blocks():
+            far[part] = (change + self.decay * before).norm(dim=1) / before.norm(dim=1).clamp_min(1e-30)
+        return far
 
     def stays(self) -> Tensor:
         """(v,) which rows did not move, weight decay apart."""
-        unmoved = torch.cat([(change == 0).all(1) for _, _, change in self.blocks()])
+        unmoved = torch.empty(self.rows, dtype=torch.bool)
+        for part, _, change in self.blocks():
+            unmoved[part] = (change == 0).all(1)
         if self.kept.itemsize < 4 or self.decay == 0 or bool(unmoved.all()):
             return unmoved
         return unmoved | (self.residuals() <= SAME * torch.finfo(self.kept).eps)
@@ -265,8 +273,8 @@ def _features(table: _Pair) -> tuple[Array, float]:
     gram = (before - centre).mT @ (before - centre)
     gram.diagonal().add_(RIDGE * float(gram.diagonal().mean()) + 1e-30)
     map_ = torch.linalg.solve(gram, (before - centre).mT @ (change - mean))  # (d, d) embedding -> movement
-    parts = []
-    for _, before, change in table.blocks():
+    every = torch.empty(len(table), 4)
+    for part, before, change in table.blocks():
         size = change.norm(dim=1)
         predicted = (before - centre) @ map_ + mean
         columns = (
@@ -275,8 +283,8 @@ def _features(table: _Pair) -> tuple[Array, float]:
             change.abs().mean(1) / size.clamp_min(1e-30) * math.sqrt(change.shape[1]),
             -(change * predicted).sum(1) / predicted.square().sum(1).clamp_min(1e-30),
         )
-        parts.append(torch.stack(columns, 1))
-    values = torch.cat(parts).double().numpy()
+        every[part] = torch.stack(columns, 1)
+    values = every.double().numpy()
     low, middle, high = np.quantile(values, [0.16, 0.5, 0.84], axis=0)
     spread = (high - low) / 2
     return np.clip((values - middle) / (spread + 1e-9), -BOUND, BOUND), float(spread[1])
