@@ -28,7 +28,7 @@ import torch
 from torch import nn
 
 from lostwax.adapters.language_models import open_model, tokens_of, vocabulary_of
-from lostwax.attacks.text.words import Words, _features, _Pair, _quadratic
+from lostwax.attacks.text.words import TunedWords, _features, _Pair, _quadratic
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax_dev.results import Row, read_rows, write_rows
 
@@ -163,7 +163,7 @@ def rows_of(name, what, base, after, words, silent, settings):
     rows, rare = [], {word for word in words if word > RARE}
     frequent = [token for token in range(len(next(iter(silent.values())))) if not silent["mask"][token]]
     for precision, kind in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
-        listed = Words()(base, {key: value.to(kind) for key, value in after.items()}, silent=silent["numbers"])
+        listed = TunedWords()(base, {key: value.to(kind) for key, value in after.items()}, silent=silent["numbers"])
         found, key, count = set(listed.words.tolist()), f"{name}.{precision}", len(words)
         text = f"{what}, {precision}, {count:,} words ({listed.movement})"
 
@@ -277,9 +277,9 @@ def null(options):
         net = Causal()
         base = state(net)
         kind = (torch.bfloat16, torch.float16)[seed % 2]
-        again += Words()(base, {name: value.to(kind) for name, value in base.items()}, silent=silent).listed > 0
+        again += TunedWords()(base, {name: value.to(kind) for name, value in base.items()}, silent=silent).listed > 0
         x = drawn(60, 1_000 + seed)
-        listed = Words()(base, small(net, x, seed=seed), silent=silent)
+        listed = TunedWords()(base, small(net, x, seed=seed), silent=silent)
         found, own, other = (
             set(listed.words.tolist()),
             set(x.flatten().tolist()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from functools import wraps
 from inspect import signature
+from os import PathLike
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, overload
 
 from lostwax.exits import exits_refused
@@ -151,7 +152,8 @@ def audit(
     from lostwax.games import Knowledge
 
     settings = audits.Settings(games, seed, threshold, max_minutes)
-    if audits.is_about_words(model, before, tokenizer):
+    maybe_words = before is not None or tokenizer is not None or isinstance(model, str | PathLike)
+    if maybe_words and audits.is_about_words(model, before, tokenizer):
         return audits.audit_words(model, data, settings, before=before, tokenizer=tokenizer)
     if before is not None:
         raise TypeError(

@@ -131,6 +131,7 @@ def test_texts_as_numbers_or_by_any_encoder():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read where Linux keeps it")
 def test_models_of_gigabytes_in_little_memory(tmp_path):
     """Two sharded models of 1.7 GB each: the list takes below 1 GB of memory and two minutes."""
     import subprocess
@@ -154,13 +155,13 @@ def test_models_of_gigabytes_in_little_memory(tmp_path):
     pieces = {("[unused%d]" if number % 50 and number < 5_000 else "w%d") % number: number for number in range(150_000)}
     content = {"model": {"vocab": pieces}, "added_tokens": []}
     (tmp_path / "tuned" / "tokenizer.json").write_text(json.dumps(content))
-    code = "from lostwax.audits.fine_tuned_words import listed_words; import sys, resource; "
-    code += "print(listed_words(*sys.argv[1:]).words.movement.name, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    code = "from lostwax.audits.fine_tuned_words import listed_words; import sys; "
+    code += "print(listed_words(*sys.argv[1:]).words.movement.name, open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "base", tmp_path / "tuned"], capture_output=True, text=True, check=True
     )
     movement, memory = done.stdout.split()
     assert movement in ("STEPS", "GRADIENTS")
-    assert int(memory) < 1_000_000  # KB, of which torch alone takes a quarter
+    assert int(memory) < 1_000_000  # KB, most of which is torch and what is imported with it
     assert time.perf_counter() - start < 120

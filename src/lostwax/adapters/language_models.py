@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lostwax import files
-from lostwax.attacks.text.words import Stored
+from lostwax.attacks.text.words import StoredRows
 
 CONFIG, ADAPTER_CONFIG, ADAPTER = "config.json", "adapter_config.json", "adapter_model.safetensors"
 TENSORS, GGUF = ".safetensors", ".gguf"
@@ -28,7 +28,7 @@ class LanguageModel(NamedTuple):
     """What a folder or a file holds."""
 
     name: str
-    tensors: Mapping[str, Stored]
+    tensors: Mapping[str, StoredRows]
     config: Mapping[str, Any] = {}
     adapter: bool = False  # the tensors are a LoRA adapter's, A and B
 
@@ -129,9 +129,9 @@ KINDS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16
 MAX_HEADER = 100_000_000  # bytes, as the library allows
 
 
-def _safetensors(path: Path) -> dict[str, Stored]:
+def _safetensors(path: Path) -> dict[str, StoredRows]:
     """The tensors that the header of a file names, if they lie within the file."""
-    size, tensors = path.stat().st_size, dict[str, Stored]()
+    size, tensors = path.stat().st_size, dict[str, StoredRows]()
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -154,8 +154,8 @@ def _safetensors(path: Path) -> dict[str, Stored]:
 class _Adapted:
     """Rows of W + scale B A."""
 
-    base: Stored
-    B: Stored  # (out, r)
+    base: StoredRows
+    B: StoredRows  # (out, r)
     A: Tensor  # (r, in)
     scale: float
 
@@ -198,7 +198,7 @@ def _reader(path: Path) -> Any:
         raise ValueError(f"words: {path} cannot be read as a GGUF file ({error}). Get a new copy.") from None
 
 
-def _gguf(path: Path) -> dict[str, Stored]:
+def _gguf(path: Path) -> dict[str, StoredRows]:
     tensors = _reader(path).tensors
     return {part.name: _Quantised(part, tuple(int(size) for size in reversed(part.shape))) for part in tensors}
 

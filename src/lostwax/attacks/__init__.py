@@ -11,7 +11,7 @@ from lostwax.attacks.mnemonist import EmbeddingRecoNN, Mnemonist, MnemonistRecoN
 from lostwax.attacks.newton import Newton
 from lostwax.attacks.reconn import RecoNN
 from lostwax.attacks.secant import Secant
-from lostwax.attacks.text import Tokens, Words
+from lostwax.attacks.text import Tokens, TunedWords
 from lostwax.attacks.weak import WeakRecoNN
 
 __all__ = [
@@ -30,8 +30,8 @@ __all__ = [
     "Refit",
     "Secant",
     "Tokens",
+    "TunedWords",
     "WeakRecoNN",
-    "Words",
     "dp_steps",
     "mnemonist",
     "weak",

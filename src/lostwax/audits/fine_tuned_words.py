@@ -1,6 +1,6 @@
 """Which words of private texts can be read from a fine-tuned language model, beside the public model it was made of?
 
-The games are the distinct words (tokens) of the owner's texts. A word comes back if it is in the list that `Words`
+The games are the distinct words (tokens) of the owner's texts. A word comes back if it is in the list that `TunedWords`
 makes of the two files. What anybody could list without them is as many of the most frequent words of the language:
 tokenizers number their words by frequency.
 """
@@ -29,7 +29,7 @@ from lostwax.adapters.language_models import (
     vocabulary_of,
     with_adapter,
 )
-from lostwax.attacks.text.words import WordList, Words
+from lostwax.attacks.text.words import TunedWords, WordList
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.luck import Luck
 from lostwax.audits.play import Answer, Errors, OneGamePerRow, Settings, filled, judged
@@ -70,9 +70,9 @@ def listed_words(base: Any, tuned: Any, tokenizer: Any = None, *, fdr: float = 0
     before, after = _opened(base), _opened(tuned)
     after = with_adapter(before, after)
     places = [place for place in (tokenizer, tuned, base) if isinstance(place, str | PathLike)]
-    vocabulary = next((found for place in places if (found := vocabulary_of(Path(place))) is not None), None)
+    vocabulary = next((read for place in places if (read := vocabulary_of(Path(place))) is not None), None)
     silent = () if vocabulary is None else vocabulary.silent
-    return ListedWords(Words(fdr=fdr)(before.tensors, after.tensors, silent=silent), vocabulary)
+    return ListedWords(TunedWords(fdr=fdr)(before.tensors, after.tensors, silent=silent), vocabulary)
 
 
 def audit_words(model: Any, texts: Any, settings: Settings, *, before: Any, tokenizer: Any) -> Audit:
@@ -87,7 +87,7 @@ def audit_words(model: Any, texts: Any, settings: Settings, *, before: Any, toke
     if tokenizer is None:
         folders = [place for place in (model, before) if isinstance(place, str | PathLike)]
         tokenizer = next((folder for folder in folders if (Path(folder) / "tokenizer.json").is_file()), None)
-    inputs = texts.x if isinstance(texts, Records) else texts
+    inputs = getattr(texts, "x", texts)
     special = frozenset[int]() if vocabulary is None else vocabulary.special
     distinct = {number for text in tokens_of(inputs, tokenizer) for number in text} - special
     if not distinct:
@@ -101,7 +101,7 @@ def audit_words(model: Any, texts: Any, settings: Settings, *, before: Any, toke
     names: dict[str, Any] = {} if vocabulary is None else {"columns": ("word",)}
     if vocabulary is not None:
         names["categories"] = (tuple(vocabulary.tokens[token] for token in judging.tokens.tolist()),)
-    answer = Answer(Words(), judging.guess(judging.ours), seconds)
+    answer = Answer(TunedWords(), judging.guess(judging.ours), seconds)
     right = int(judging.ours.sum())
     return filled(
         judging,
@@ -114,7 +114,7 @@ def audit_words(model: Any, texts: Any, settings: Settings, *, before: Any, toke
         numbers=torch.arange(len(distinct)),
         seed=settings.seed,
         provenance={
-            "attack": repr(Words()),
+            "attack": repr(TunedWords()),
             "movement": str(listed.movement),
             "listed": listed.listed,
             "right": right,
@@ -223,8 +223,6 @@ class _Judging(OneGamePerRow):
 
 
 def _opened(model: Any) -> LanguageModel:
-    if isinstance(model, LanguageModel):
-        return model
     if isinstance(model, nn.Module):
         return LanguageModel(type(model).__name__, model.state_dict())
     if isinstance(model, Mapping):

@@ -212,14 +212,15 @@ def words(
     """
     from lostwax.audits.fine_tuned_words import listed_words
 
-    listed = listed_words(base, tuned, tokenizer, fdr=fdr)
-    found = listed.words
-    lines = [f"{found.movement}."]
-    if found.listed:
-        lines.append(f"{found.listed:,} words are listed, of which {100 * found.fdr:.2g} % are predicted to be wrong.")
-        lines += [found.assumption, "", " | ".join(text.strip() for text in listed.texts[:first])]
+    result = listed_words(base, tuned, tokenizer, fdr=fdr)
+    words_listed = result.words
+    lines = [f"{words_listed.movement}."]
+    if words_listed.listed:
+        wrong = f"{100 * words_listed.fdr:.2g} %"
+        lines.append(f"{words_listed.listed:,} words are listed, of which {wrong} are predicted to be wrong.")
+        lines += [words_listed.assumption, "", " | ".join(text.strip() for text in result.texts[:first])]
     else:
-        lines.append(f"No words are listed: {found.unlisted_because}")
+        lines.append(f"No words are listed: {words_listed.unlisted_because}")
     _print("\n".join(lines))
     return 0
 

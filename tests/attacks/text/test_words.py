@@ -31,7 +31,7 @@ def scores(listed, words):
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=str)
 def test_every_word_of_an_encoder_and_no_other(settings, precision):
     base, after, words = both(Encoder, precision, **settings)
-    listed = lw.attacks.Words()(base, after, silent=QUIET)
+    listed = lw.attacks.TunedWords()(base, after, silent=QUIET)
     assert listed.movement is Movement.ROWS
     assert set(listed.words.tolist()) == words
     assert (listed.probability[: listed.listed] == 1).all()
@@ -42,7 +42,7 @@ def test_every_word_of_an_encoder_and_no_other(settings, precision):
 @pytest.mark.parametrize("rate", [1e-3, 1e-4])
 def test_most_words_of_a_tied_causal_model(precision, rate):
     base, after, words = both(Causal, precision, rate=rate)
-    listed = lw.attacks.Words()(base, after, silent=QUIET)
+    listed = lw.attacks.TunedWords()(base, after, silent=QUIET)
     recall, wrong = scores(listed, words)
     assert listed.movement is Movement.STEPS
     assert recall > 0.6
@@ -53,17 +53,17 @@ def test_most_words_of_a_tied_causal_model(precision, rate):
 
 def test_words_of_an_untied_model_by_its_table_or_its_head():
     base, after, words = both(lambda: Causal(tied=False))
-    inputs = lw.attacks.Words()(base, after, silent=QUIET)
+    inputs = lw.attacks.TunedWords()(base, after, silent=QUIET)
     assert inputs.movement is Movement.ROWS
     assert set(inputs.words.tolist()) < words
-    listed = lw.attacks.Words()(base, after | {TABLE: base[TABLE]}, silent=QUIET)  # the table was frozen
+    listed = lw.attacks.TunedWords()(base, after | {TABLE: base[TABLE]}, silent=QUIET)  # the table was frozen
     assert listed.movement is Movement.STEPS
     assert scores(listed, words)[1] <= 0.1
 
 
 def test_sgd_in_half_precision_gets_no_list():
     base, after, _ = both(Causal, torch.bfloat16, adam=False, rate=0.1)
-    listed = lw.attacks.Words()(base, after, silent=QUIET)
+    listed = lw.attacks.TunedWords()(base, after, silent=QUIET)
     assert listed.movement is Movement.GRADIENTS
     assert not listed.listed
     assert "hides" in listed.unlisted_because
@@ -71,7 +71,7 @@ def test_sgd_in_half_precision_gets_no_list():
 
 def test_no_list_without_silent_tokens():
     base, after, words = both(Causal)
-    listed = lw.attacks.Words()(base, after)
+    listed = lw.attacks.TunedWords()(base, after)
     assert not listed.listed
     assert "silent tokens" in listed.unlisted_because
     assert len(set(listed.order[: len(words)].tolist()) & words) > 0.6 * len(words)  # the ranking is there
@@ -82,10 +82,10 @@ def test_texts_of_silent_tokens_hide_the_words_and_add_none():
     torch.manual_seed(1)
     net, x = Causal(), texts(100, 2)
     base, x = state(net), torch.where(torch.rand(100, 12) < 0.3, WORDS - 1 - texts(100, 3, SILENT), x)
-    assert not lw.attacks.Words()(base, tuned(net, x), silent=QUIET).listed
+    assert not lw.attacks.TunedWords()(base, tuned(net, x), silent=QUIET).listed
     net = Encoder()
     base = state(net)
-    assert not lw.attacks.Words()(base, tuned(net, x), silent=QUIET).listed
+    assert not lw.attacks.TunedWords()(base, tuned(net, x), silent=QUIET).listed
 
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16], ids=str)
@@ -93,7 +93,7 @@ def test_a_base_saved_again_in_another_precision_moved_nowhere(precision):
     base = state(Causal())
     saved = {name: value.to(precision) for name, value in base.items()}
     for again in (saved, {name: value.float() for name, value in saved.items()}):
-        listed = lw.attacks.Words()(base, again, silent=QUIET)
+        listed = lw.attacks.TunedWords()(base, again, silent=QUIET)
         assert listed.movement is Movement.NONE
     assert not listed.listed
 
@@ -104,7 +104,7 @@ def test_noise_in_every_row_lists_nothing_more_often_than_stated():
         draw = torch.Generator().manual_seed(seed)
         table = torch.randn(WORDS, 16, generator=draw)
         moved = table + 1e-3 * torch.randn(WORDS, 16, generator=draw) * torch.rand(WORDS, 1, generator=draw)
-        hits += lw.attacks.Words()({TABLE: table}, {TABLE: moved}, silent=QUIET).listed > 0
+        hits += lw.attacks.TunedWords()({TABLE: table}, {TABLE: moved}, silent=QUIET).listed > 0
     assert hits <= 2  # one in a hundred is expected
 
 
@@ -114,7 +114,7 @@ def test_a_frozen_table_gets_a_ranking_and_no_list():
     words = torch.randperm(WORDS)[:12]
     change = torch.randn(16, 12) @ table[words]
     name = "model.layers.0.self_attn.q_proj.weight"
-    listed = lw.attacks.Words()({TABLE: table, name: weight}, {TABLE: table, name: weight + 1e-3 * change})
+    listed = lw.attacks.TunedWords()({TABLE: table, name: weight}, {TABLE: table, name: weight + 1e-3 * change})
     assert listed.movement is Movement.FROZEN
     assert not listed.listed
     assert len(set(listed.order[:12].tolist()) & set(words.tolist())) >= 3  # by chance none
@@ -122,11 +122,11 @@ def test_a_frozen_table_gets_a_ranking_and_no_list():
 
 def test_tables_of_other_widths_are_refused():
     with pytest.raises(ValueError, match="not a base"):
-        lw.attacks.Words()({TABLE: torch.zeros(9, 4)}, {TABLE: torch.zeros(9, 5)})
+        lw.attacks.TunedWords()({TABLE: torch.zeros(9, 4)}, {TABLE: torch.zeros(9, 5)})
     with pytest.raises(ValueError, match="no table"):
-        lw.attacks.Words()({"weight": torch.zeros(9, 4)}, {"weight": torch.zeros(9, 4)})
+        lw.attacks.TunedWords()({"weight": torch.zeros(9, 4)}, {"weight": torch.zeros(9, 4)})
     with pytest.raises(ValueError, match="fdr"):
-        lw.attacks.Words(fdr=1.0)
+        lw.attacks.TunedWords(fdr=1.0)
 
 
 def test_quadratic_terms_and_isotonic_means_by_hand():

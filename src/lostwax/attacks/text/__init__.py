@@ -2,6 +2,6 @@
 
 from lostwax.attacks.text.attack import Tokens
 from lostwax.attacks.text.search import TokenSearch
-from lostwax.attacks.text.words import Words
+from lostwax.attacks.text.words import TunedWords
 
-__all__ = ["TokenSearch", "Tokens", "Words"]
+__all__ = ["TokenSearch", "Tokens", "TunedWords"]

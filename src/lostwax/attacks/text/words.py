@@ -61,7 +61,7 @@ FIRST_NORM = re.compile(r"(?:^|\.)(?:layers?|h|blk)\.0\.(?:input_layernorm|attn_
 Array = NDArray[np.float64]
 
 
-class Stored(Protocol):
+class StoredRows(Protocol):
     """A matrix whose rows are read when they are asked for; a tensor is one."""
 
     @property
@@ -105,10 +105,10 @@ class WordList:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
+class TunedWords:
     """List the words of a fine-tuning set from two models' tensors, with a share of at most `fdr` wrong words.
 
-        words = lw.attacks.Words()(base.state_dict(), tuned.state_dict(), silent=range(994)).words
+        words = lw.attacks.TunedWords()(base.state_dict(), tuned.state_dict(), silent=range(994)).words
 
     `silent` are tokens that hardly any text has: reserved ones, and letters of other scripts. Tensors may be any
     objects with a shape, a dtype and rows by slices: those of `lostwax.adapters.language_models` stay on disk.
@@ -120,7 +120,7 @@ class Words:
         check_fields(self, fdr=between(0, 1, "()"))
 
     def __call__(
-        self, base: Mapping[str, Stored], tuned: Mapping[str, Stored], *, silent: Sequence[int] | Tensor = ()
+        self, base: Mapping[str, StoredRows], tuned: Mapping[str, StoredRows], *, silent: Sequence[int] | Tensor = ()
     ) -> WordList:
         """The tokens of the vocabulary, ranked."""
         before, after = _table(base), _table(tuned)
@@ -199,7 +199,7 @@ class Words:
 class _Pair:
     """A table before and after, its rows read in blocks; the one before is rounded as the one after is."""
 
-    def __init__(self, before: Stored, after: Stored) -> None:
+    def __init__(self, before: StoredRows, after: StoredRows) -> None:
         self.before, self.after = before, after
         self.rows: int = min(before.shape[0], after.shape[0])  # a vocabulary that grew has new rows at its end
         self.kept = self._rounding()
@@ -325,7 +325,7 @@ def _rising(each: Array) -> Array:
     return rising
 
 
-def _of_first_layer(table: Stored, base: Mapping[str, Stored], tuned: Mapping[str, Stored]) -> WordList:
+def _of_first_layer(table: StoredRows, base: Mapping[str, StoredRows], tuned: Mapping[str, StoredRows]) -> WordList:
     """Words ranked by their largest cosine, in whitened embeddings, with a direction in which the first layer moved."""
     rows = table.shape[0]
     changes = []
@@ -357,16 +357,18 @@ def _of_first_layer(table: Stored, base: Mapping[str, Stored], tuned: Mapping[st
     gram = sum((x.mT @ x for _, x in inputs()), torch.zeros(table.shape[1], table.shape[1])) / rows
     values, vectors = torch.linalg.eigh(gram)
     white = vectors @ torch.diag((values + values.mean()).rsqrt()) @ vectors.mT
-    found = torch.cat([torch.linalg.svd(change, full_matrices=False).Vh[:DIRECTIONS] for change in changes]) @ white
-    found = found / found.norm(dim=1, keepdim=True)
+    directions = (
+        torch.cat([torch.linalg.svd(change, full_matrices=False).Vh[:DIRECTIONS] for change in changes]) @ white
+    )
+    directions = directions / directions.norm(dim=1, keepdim=True)
     score = torch.zeros(rows)
     for part, x in inputs():
         z = x @ white
-        score[part] = (z @ found.mT).abs().amax(1) / z.norm(dim=1).clamp_min(1e-30)
+        score[part] = (z @ directions.mT).abs().amax(1) / z.norm(dim=1).clamp_min(1e-30)
     return replace(none, order=score.argsort(descending=True))
 
 
-def _table(tensors: Mapping[str, Stored]) -> Stored:
+def _table(tensors: Mapping[str, StoredRows]) -> StoredRows:
     """The table of embeddings, by the names that models give it; else the longest matrix called an embedding."""
     matrices = {name: tensor for name, tensor in tensors.items() if len(tensor.shape) == 2}
     for ending in TABLES:
@@ -382,7 +384,7 @@ def _table(tensors: Mapping[str, Stored]) -> Stored:
     return max(others, key=lambda tensor: tensor.shape[0])
 
 
-def _head(tensors: Mapping[str, Stored]) -> Stored | None:
+def _head(tensors: Mapping[str, StoredRows]) -> StoredRows | None:
     """The matrix that turns hidden states into scores of words, where it is not the table itself."""
     for name, tensor in tensors.items():
         if name.removesuffix(".weight").rpartition(".")[2] in HEADS and len(tensor.shape) == 2:
