@@ -156,7 +156,8 @@ def test_models_of_gigabytes_in_little_memory(tmp_path):
     content = {"model": {"vocab": pieces}, "added_tokens": []}
     (tmp_path / "tuned" / "tokenizer.json").write_text(json.dumps(content))
     code = "from lostwax.audits.fine_tuned_words import listed_words; import sys; "
-    code += "print(listed_words(*sys.argv[1:]).words.movement.name, open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+    code += "print(listed_words(*sys.argv[1:]).words.movement.name, "
+    code += "open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "base", tmp_path / "tuned"], capture_output=True, text=True, check=True

@@ -266,13 +266,15 @@ class _Pair:
 def _features(table: _Pair) -> tuple[Array, float]:
     """(v, 4) agreement, size, evenness and predicted part of each row's movement, in spreads; the spread of sizes."""
     before, change = table.sample
-    unit = change / change.norm(dim=1, keepdim=True).clamp_min(1e-30)
-    common = unit.mean(0)
+    common = (change / change.norm(dim=1, keepdim=True).clamp_min(1e-30)).mean(0)
     common /= common.norm().clamp_min(1e-30)
     centre, mean = before.mean(0), change.mean(0)
-    gram = (before - centre).mT @ (before - centre)
+    before -= centre
+    change -= mean
+    gram = before.mT @ before
     gram.diagonal().add_(RIDGE * float(gram.diagonal().mean()) + 1e-30)
-    map_ = torch.linalg.solve(gram, (before - centre).mT @ (change - mean))  # (d, d) embedding -> movement
+    map_ = torch.linalg.solve(gram, before.mT @ change)  # (d, d) embedding -> movement
+    del before, change
     every = torch.empty(len(table), 4)
     for part, before, change in table.blocks():
         size = change.norm(dim=1)
