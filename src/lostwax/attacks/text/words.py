@@ -184,7 +184,7 @@ class TunedWords:
         listed = int(within[-1]) + 1 if len(within) else 0
         each = _rising(np.diff(wrong, prepend=0.0)) if by_chance <= LEVEL else np.ones(len(score))
         why = "" if listed else "no word stands out from what silent tokens reach."
-        rests = f"{int(silent.sum()):,} silent tokens are as likely as others to look like words that occur."
+        rests = f"Assumed: other tokens that do not occur look like words at most {MARGIN:g} times as often as the silent."
         return WordList(
             movement,
             torch.from_numpy(order),
