@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from functools import wraps
 from inspect import signature
+from os import PathLike
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, overload
 
 from lostwax.exits import exits_refused
@@ -93,6 +94,7 @@ def audit(
     attackers: Sequence[str] | None = None,
     mechanism: Mapping[str, Any] | None = None,
     before: Any = None,
+    tokenizer: Any = None,
 ) -> Audit:
     """Can training records be rebuilt from this model?
 
@@ -139,7 +141,11 @@ def audit(
         mechanism: With a fitted model: the noise that its training added, as arguments of `lw.bound`, such as
             `{"epsilon": 1.0}`. It is believed. A way of training states its own: `OwnTraining(train, mechanism=...)`.
         before: `(model, data)`, an earlier release and what it was trained on: the adversary has both releases and
-            knows no record, and the audit is about the records that changed (docs/updates.md).
+            knows no record, and the audit is about the records that changed (docs/updates.md). With a fine-tuned
+            language model: the public model that it was made of; each is a folder as the Hugging Face hub lays it out,
+            a .gguf file, or a state_dict, and `data` are the texts (docs/text.md).
+        tokenizer: Of a language model: its tokenizer.json, or an object that encodes texts; None for the one in the
+            folder.
     """
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")
@@ -156,16 +162,17 @@ def audit(
     from lostwax.games import Knowledge
 
     settings = audits.Settings(games, seed, threshold, max_minutes, as_attackers(attackers))
+    maybe_words = before is not None or tokenizer is not None or isinstance(model, str | PathLike)
+    if maybe_words and audits.is_about_words(model, before, tokenizer):
+        unused = {"trainer": trainer, "threat": threat, "attack": attack, "prior": prior, "secrets": secrets}
+        _refuse("a fine-tuned language model", **unused, access=access, attackers=attackers, mechanism=mechanism)
+        return audits.audit_words(model, data, settings, before=before, tokenizer=tokenizer)
     if data is not None:
         game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
         no_metrics = isinstance(metrics, tuple | list) and not metrics
         options = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
         if before is not None:
-            for name, value in (("attackers", attackers), ("mechanism", mechanism)):
-                if value is not None:
-                    raise TypeError(
-                        f"audit: {name} does not apply with before=. Audit each release by itself for that."
-                    )
+            _refuse("two releases", attackers=attackers, mechanism=mechanism)
             more = {"trainer": trainer, "games": games, "sample_weight": sample_weight}
             return audits.audit_two_releases(model, data, before, settings, {**options, **more})
         result = audits.audit_model(
@@ -174,7 +181,7 @@ def audit(
         return result if mechanism is None else audits.with_mechanism(result, mechanism)
     if mechanism is not None:
         raise TypeError("audit: mechanism is that of a fitted model, with data=. State it in the trainer instead.")
-    for name, value in (("sample_weight", sample_weight), ("attackers", attackers)):
+    for name, value in (("sample_weight", sample_weight), ("attackers", attackers), ("before", before)):
         if value is not None:
             raise TypeError(f"audit: {name} applies only with data=(X, y). Leave it out.")
     if trainer is None or threat is None or prior is None or secrets is None:
@@ -198,6 +205,13 @@ def audit(
     knowledge = Knowledge(model, trainer, threat, access or Weights(), prior)
     named = several or (() if attack is None else (attack,))
     return audits.audit_procedure(knowledge, secrets, settings, attacks=named, metrics=tuple(metrics))
+
+
+def _refuse(subject: str, **settings: Any) -> None:
+    """Raise for the first setting that is given: this audit has none of them."""
+    for name, value in settings.items():
+        if value is not None:
+            raise TypeError(f"audit: {name} does not apply to {subject}. Leave it out.")
 
 
 def simulate(

@@ -11,7 +11,7 @@ from lostwax.attacks.mnemonist import Mnemonist, MnemonistRecoNN
 from lostwax.attacks.newton import Newton
 from lostwax.attacks.reconn import RecoNN
 from lostwax.attacks.secant import Secant
-from lostwax.attacks.text import Tokens
+from lostwax.attacks.text import Tokens, TunedWords
 from lostwax.attacks.weak import WeakRecoNN
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Refit",
     "Secant",
     "Tokens",
+    "TunedWords",
     "WeakRecoNN",
     "dp_steps",
     "mnemonist",

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -176,9 +176,9 @@ def _adversary_in_words(plain: Mapping[str, Any]) -> Adversary:
         return Adversary(sees=sees, access=access, public=public)
     if words[3] is not None:
         return Adversary(int(words[3]), int(words[4]), "record", sees, access, public=public)
-    records: int = plain["population"]
-    unit: Literal["record", "row"] = "record" if words["unit"] == "record" else "row"
-    return Adversary(records - 1 if words["all"] else 0, records, unit, sees, access, public=public)
+    records, is_record = plain["population"], words["unit"] == "record"
+    known = records - 1 if words["all"] else 0
+    return Adversary(known, records, "record" if is_record else "row", sees, access, public=public)
 
 
 def _has_prior(plain: Mapping[str, Any]) -> bool:

@@ -54,7 +54,7 @@ class Words:
         often = f"{by}, more often than by guessing" if by else " more often than by guessing"
         tried = "This attack" if self.attacks == 1 else f"The best of {self.attacks} attacks"
         if grade is Grade.UNDECIDED:
-            return "Undecided: this audit cannot tell whether records can be rebuilt."
+            return f"Undecided: this audit cannot tell whether {self._noun}s can be rebuilt."
         if grade is Grade.LIMITED:
             limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)
             return f"In the long run no attack succeeds in more than {limit} of games; none was seen to beat guessing."
@@ -69,10 +69,11 @@ class Words:
             return f"{read}{by}; a guess from the other columns gives {count(worst.targets_guessed)}."
         if grade is Grade.EXACT:
             share = worst.rebuilt / played
-            some = "Every record tried" if share == 1 else "Most records" if share >= 0.5 else "Some records"
-            some = "The record tried" if played == 1 else "One record" if worst.rebuilt == 1 else some
+            some = "Every {} tried" if share == 1 else "Most {}s" if share >= 0.5 else "Some {}s"
+            some = "The {} tried" if played == 1 else "One {}" if worst.rebuilt == 1 else some
+            some = some.format(self._noun)
             return f"{some} can be rebuilt from {which}{by}."
-        nothing = "no more than guesses and luck do" if worst.rebuilt else "no record"
+        nothing = "no more than guesses and luck do" if worst.rebuilt else f"no {self._noun}"
         return {
             Grade.RECOGNISABLE: f"Records can be recognised in what is rebuilt from {which}{by}.",
             Grade.BETTER_THAN_CHANCE: f"Guesses from {self._model}{by} are better than chance.",
@@ -125,11 +126,11 @@ class Words:
     def _rebuilt(self) -> str:
         won, played, luck = self.worst.rebuilt, len(self.audit.games), self._finding.luck
         if played == 1:
-            said = f"The one record tried {'comes' if won else 'does not come'} back{self._where}"
+            said = f"The one {self._noun} tried {'comes' if won else 'does not come'} back{self._where}"
         else:
             weakest = self.weakest
             to = "" if weakest is None or weakest == self.audit.adversary else f" to {who(self.audit.adversary)}"
-            said = f"{_of(won, played)} records come back{to}{self._where}{self._share(won)}"
+            said = f"{_of(won, played)} {self._noun}s come back{to}{self._where}{self._share(won)}"
         if won and luck is not None:
             said += f"; {by_luck(luck.rebuilt_by_luck)}"
         if not self.worst.had:
@@ -235,6 +236,11 @@ class Words:
         return "" if self.audit.adversary.missing is None else f" by {who(self.audit.adversary)}"
 
     @property
+    def _noun(self) -> str:
+        """What comes back or does not."""
+        return "word" if self.audit.adversary.unit == "word" else "record"
+
+    @property
     def _records(self) -> str:
         return "rows" if self.audit.kind == "this model" else "records"
 
@@ -297,6 +303,8 @@ def leak(audit: Audit) -> str:
     attacker = who(audit.adversary if weakest is None else weakest.attacker)
     if audit.conclusion.by_target:
         return f"{attacker} can read the target of training records."
+    if audit.adversary.unit == "word" and audit.grade.severe:
+        return f"{attacker} can read words of the training texts."
     return {
         Grade.EXACT: f"{attacker} can rebuild training records.",
         Grade.RECOGNISABLE: f"{attacker} can recognise training records.",
@@ -318,7 +326,11 @@ def people(audit: Audit) -> str:
         weakest = audit.conclusion.weakest
         attacker, share = (audit.adversary, 1.0) if weakest is None else (weakest.attacker, weakest.share)
         whose = "Any person’s record" if share == 1 else f"The records of {'most' if share >= 0.5 else 'some'} people"
+        if attacker.unit == "word":
+            whose = f"{'All' if share == 1 else percent(share)} of the words that people wrote"
         read = f"{whose} can be read from the {'predictions' if attacker.sees is Sees.PREDICTIONS else 'model'}"
+        if attacker.unit == "word":
+            return f"{read} by whoever has it, beside its public base."
         if attacker.kind is not Attacker.INSIDER:
             data = "the data" if share == 1 else "these records"
             return f"{read} without any other of them: it is like publishing {data}."

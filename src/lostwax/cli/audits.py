@@ -1,4 +1,4 @@
-"""The commands `demo`, `init`, `audit`, `report` and `simulate`."""
+"""The commands `demo`, `init`, `audit`, `report`, `simulate` and `words`."""
 
 from __future__ import annotations
 
@@ -200,6 +200,37 @@ def simulate(
     number = len(stored.present()) * stored.chunk
     asked = "" if number == models else f" ({models:,} requested; stored in chunks of {stored.chunk:,})"
     print(f"{redacted(store)} holds {number:,} models of {recipe}{asked}.")
+
+
+def words(
+    base: Positional[Annotated[Path, arg(metavar="BASE")]],
+    tuned: Positional[Annotated[Path, arg(metavar="TUNED")]],
+    tokenizer: File = None,
+    fdr: float = 0.05,
+    first: int = 50,
+) -> int:
+    """List the words that a language model was fine-tuned on, from its files and those of its public base.
+
+    Args:
+        base: The public model: a folder as the Hugging Face hub lays it out, or a .gguf file.
+        tuned: The fine-tuned model, or its LoRA adapter.
+        tokenizer: A tokenizer.json; by default the one beside either model.
+        fdr: The share of wrong words that the list may have.
+        first: How many words to print; names, numbers and mail addresses come first.
+    """
+    from lostwax.audits.fine_tuned_words import listed_words
+
+    result = listed_words(base, tuned, tokenizer, fdr=fdr)
+    words_listed = result.words
+    lines = [f"{words_listed.movement}."]
+    if words_listed.listed:
+        wrong = f"{100 * words_listed.fdr:.2g} %"
+        lines.append(f"{words_listed.listed:,} words are listed, of which {wrong} are predicted to be wrong.")
+        lines += [words_listed.assumption, "", " | ".join(text.strip() for text in result.texts[:first])]
+    else:
+        lines.append(f"No words are listed: {words_listed.unlisted_because}")
+    _print("\n".join(lines))
+    return 0
 
 
 def _announce(recipe: Path) -> None:

@@ -18,6 +18,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "audit": audits.audit,
     "report": audits.report,
     "simulate": audits.simulate,
+    "words": audits.words,
     "list": lists.show,
     "bound": bounds.bound,
     "calibrate": bounds.calibrate,

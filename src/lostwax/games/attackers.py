@@ -31,7 +31,7 @@ class Adversary:
 
     known: int | None = None  # records of a training set that they know; None: not stated
     records: int | None = None  # ... of this many
-    unit: Literal["record", "row"] = "record"  # a table has rows
+    unit: Literal["record", "row", "word"] = "record"  # a table has rows, the texts of a language model words
     sees: Sees = Sees.MODEL
     access: str = "Weights()"  # the same by its name
     files: int = 1  # models that they have of one training set
@@ -46,7 +46,7 @@ class Adversary:
         return cls(known, records, sees=sees, access=repr(access), public=True)
 
     @classmethod
-    def insider(cls, records: int, unit: Literal["record", "row"] = "record", *, missing: int = 1) -> Adversary:
+    def insider(cls, records: int, unit: Literal["record", "row", "word"] = "record", *, missing: int = 1) -> Adversary:
         """Has the model, and knows all records but one, or but some."""
         return cls(records - missing, records, unit)
 

@@ -82,7 +82,7 @@ def attacker(audit: Audit) -> AttackerInWords:
     knowledge = INSIDER if adversary.knows_all_others else OUTSIDER if adversary.knows_none else BETWEEN
     seen = _Premise(*(text.replace("{access}", adversary.access) for text in SEEN[adversary.sees]))
     known = _Premise(*(text.replace("{row}", adversary.unit).replace("{threat}", audit.threat) for text in knowledge))
-    extras = ["its label"] if audit.labels_given else []
+    extras = ["its label"] if audit.labels_given and adversary.unit != "word" else []
     extras += ["a short list of records that it may be"] if audit.chance is not None else []
     also = f"; they are given {' and '.join(extras)}" if extras else ""
     return AttackerInWords(

@@ -182,7 +182,7 @@ class RiskyRecord(NamedTuple):
     rebuilt: bool
     error: float  # by the headline metric
     without: float  # the error of the best baseline
-    columns: str  # those that come back, by name; empty where this is not shown
+    columns: str  # those that come back, by name; of words the word itself; empty where this is not shown
 
 
 def most_at_risk(audit: Audit, *, records: bool) -> tuple[RiskyRecord, ...]:
@@ -203,6 +203,7 @@ def most_at_risk(audit: Audit, *, records: bool) -> tuple[RiskyRecord, ...]:
     named = records and has_records(audit) and not are_pictures(audit) and audit.chance is None
     back = _come_back(audit, finding, order) if named else None
     names = table_columns(audit).names if named else ()
+    words = cells(audit, audit.truth.x[order]) if named and audit.adversary.unit == "word" else None
     if back is not None and target is not None:
         names, back = (*names, "target"), np.column_stack([back, target.read[order].any(1)])
     return tuple(
@@ -211,7 +212,7 @@ def most_at_risk(audit: Audit, *, records: bool) -> tuple[RiskyRecord, ...]:
             rebuilt=bool(finding.rebuilt[place]),
             error=float(errors[place]),
             without=float(without[place]),
-            columns="" if back is None else _listed(names, back[number]),
+            columns=words[number][0] if words else "" if back is None else _listed(names, back[number]),
         )
         for number, place in enumerate(order)
     )

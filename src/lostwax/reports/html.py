@@ -178,7 +178,7 @@ def _neurons(audit: Audit, *, records: bool) -> list[tuple[str, int, Pair | None
 
 def _slider(audit: Audit) -> dict[str, Any] | None:
     """Data for the threshold slider: every game's error, null if infinite."""
-    if audit.chance is not None:
+    if audit.chance is not None or not audit.threshold:  # all or nothing
         return None
     errors = audit.findings[0].errors[audit.criterion]
     finite = errors[np.isfinite(errors)].clip(charts.SMALLEST)
