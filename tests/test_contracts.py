@@ -379,7 +379,7 @@ PARTS = {
     "IndependentUpTo",
     "WithoutReplacement",  # of a trainer or an attack, not one of their own
     *("Batches", "Architecture", "FusedMLP", "FusedCNN", "MLPTangent", "Ghost", "PerRecord"),
-    *("PublishedSteps",),
+    *("PublishedSteps", "Terms"),
     *("ErrorBars", "TrainingMap", "Problem", "Inverter", "Polisher", "WholeSets", "SetProblem", "MatrixFree"),
     *("BaseTrajectory", "SetPolisher", "AnswerCheck", "Mixed", "GameSearch", "AnnealedSearch"),
     *("Annealing", "ProductSearch", "SetSearch", "RangedProblem", "EmbeddingSpace"),
@@ -414,6 +414,8 @@ SAMPLINGS = {
     "Cyclic": lambda b: b.Cyclic(2),
     "FullBatch": lambda b: b.FullBatch(),
     "Correlated": lambda b: b.Correlated(1.5),
+    "Allocation": lambda b: b.Allocation(2),
+    "CorrelatedBins": lambda b: b.Correlated.in_bins([1.0, 0.5], 20, 10),
 }
 CEILINGS |= {
     name: lambda b, make=make: b.bound(noise_multiplier=1.3, steps=20, baseline=0.1, sampling=make(b))
@@ -425,7 +427,9 @@ GOALS = {
     "Attribute": lambda b: b.bound(**MECHANISM, goal=b.Attribute([0.1] * 10)),
     "Membership": lambda b: b.bound(**MECHANISM, goal=b.Membership(0.1)),
 }
-CEILINGS |= GOALS
+CEILINGS |= GOALS | {
+    "LastWeights": lambda b: b.bound(**MECHANISM, baseline=0.1, released=b.LastWeights(0.1, 1.0, 0.1)),
+}
 NUMBERS = {
     "Floor",
     "Goal",

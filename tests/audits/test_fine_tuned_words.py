@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 import lostwax as lw
 from language import SILENT, WORDS, Causal, Encoder, state, texts, tuned
 from lostwax.audits import Audit
-from lostwax.cli.main import main
+from lostwax.cli import main
 from lostwax.games import Attacker
 from lostwax.grades import Grade
 from lostwax.policies import Policy

@@ -23,9 +23,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
 from lostwax.attacks.whole_table import places
-from lostwax.audits import whole_tables
+from lostwax.audits import opened_trees, whole_tables
+from lostwax.audits.opened_trees import Public
 from lostwax.audits.scoring import Scoring
-from lostwax.audits.whole_tables import Claims, MatchedRows, Public, WholeTableGames
+from lostwax.audits.whole_tables import Claims, MatchedRows, WholeTableGames
 from lostwax.games import Columns, Kept, Records
 from lostwax.grades import Grade
 from lostwax.policies import Policy
@@ -173,7 +174,7 @@ def test_a_search_that_is_stopped_leaves_the_question_open():
 
 
 def test_without_the_solver_nothing_more_is_certain(monkeypatch):
-    monkeypatch.setattr(whole_tables, "find_spec", lambda name: None)
+    monkeypatch.setattr(opened_trees, "find_spec", lambda name: None)
     monkeypatch.setattr("lostwax.attacks.whole_table.solutions.find_spec", lambda name: None)
     audit = audited(RandomForestClassifier(6, max_depth=2, bootstrap=False, random_state=0))
     assert "lostwax[solver]" in audit.unanswered[0]
@@ -432,5 +433,5 @@ def test_other_rows_and_missing_values_are_refused_by_name():
 
 def test_an_objection_is_cheap_and_names_the_reason():
     model = xgb.XGBClassifier(**BOOSTED)
-    assert whole_tables.objection_without_rows(model.fit(X, Y)) is None
-    assert "subsample" in whole_tables.objection_without_rows(xgb.XGBClassifier(subsample=0.5).fit(X, Y))
+    assert opened_trees.objection_without_rows(model.fit(X, Y)) is None
+    assert "subsample" in opened_trees.objection_without_rows(xgb.XGBClassifier(subsample=0.5).fit(X, Y))

@@ -190,7 +190,7 @@ def _reader(path: Path) -> Any:
         from gguf import GGUFReader
     except ImportError:
         raise ModuleNotFoundError(
-            "words: reading .gguf files takes the package gguf: pip install gguf. Folders of safetensors need none."
+            "words: reading .gguf files needs the package gguf: pip install 'lostwax[text]'. Folders of safetensors need none."
         ) from None
     try:
         return GGUFReader(path)
@@ -290,7 +290,7 @@ def tokens_of(texts: Iterable[Any], tokenizer: Any) -> list[list[int]]:
             from tokenizers import Tokenizer
         except ImportError:
             raise ModuleNotFoundError(
-                "audit: reading texts with a tokenizer.json takes the package tokenizers: pip install tokenizers. Or "
+                "audit: reading texts with a tokenizer.json needs the package tokenizers: pip install 'lostwax[text]'. Or "
                 "pass texts as token numbers."
             ) from None
         if not path.is_file():

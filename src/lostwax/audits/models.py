@@ -26,6 +26,7 @@ from lostwax.audits.anyone import rung_of_anyone
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
 from lostwax.audits.ladder import Rung
+from lostwax.audits.opened_trees import objection_without_rows
 from lostwax.audits.play import Settings
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
@@ -245,6 +246,8 @@ def _whole_table(
         return None
     n = len(release.table)
     not_tried = Rung(Adversary(0, n, "row"), None, WholeTable.__name__)
+    if (objection := objection_without_rows(model)) is not None:
+        return replace(not_tried, reason=objection.removeprefix("audit: "))
     if clock is None and settings.attackers is None:
         text = 'The search for the whole table takes up to 40 seconds: allow max_minutes, or name attackers=["anyone"].'
         return replace(not_tried, reason=text)

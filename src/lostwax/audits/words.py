@@ -97,8 +97,9 @@ class Words:
             return f"{can} can read {records}."
         enough = [missing for missing, other in ladder.by_missing.items() if other.tried and not other.rebuilt]
         end = f"; from {count(min(enough))} missing {attacker.unit}s on nothing was rebuilt" if enough else ""
-        some = "the missing ones" if rung.rebuilt == rung.tried else f"{percent(rung.share)} of the missing ones"
-        return f"{can} can rebuild {some}{end}."
+        missing = "the missing one" if attacker.missing == 1 else "the missing ones"
+        some = missing if rung.rebuilt == rung.tried else f"{percent(rung.share)} of the missing ones"
+        return f"{can} can rebuild {some}{self._where}{end}."
 
     def evidence(self, grade: Grade) -> Iterator[Evidence]:
         """What speaks for the grade."""

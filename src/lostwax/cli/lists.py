@@ -54,7 +54,11 @@ def attacks() -> str:
     )
     by_name = {_in_words(threat): threat for threat in adversaries}
     settings = {"DPSGD": {"noise_multiplier": 0.5}}
-    trained = {kind.__name__: kind(**settings.get(kind.__name__, {})) for kind in _kinds(trainers, "tile_size")}
+    trained = {  # without those that wrap another trainer
+        kind.__name__: kind(**settings.get(kind.__name__, {}))
+        for kind in _kinds(trainers, "tile_size")
+        if _needed(kind) == [*settings.get(kind.__name__, {})]
+    }
     trained["private start"] = trainers.GD(init=LeCunNormal(seed=None))
 
     def games(some: Iterable[Any], ways: Iterable[Any]) -> list[Knowledge]:
@@ -69,11 +73,15 @@ def attacks() -> str:
     return "\n\n".join(_matrix(title, every, by) for title, by in zip(titles, (by_threat, by_trainer), strict=True))
 
 
+def _needed(kind: Any) -> list[str]:
+    """The names of the fields without a default."""
+    missing = (dataclasses.MISSING, dataclasses.MISSING)
+    return [field.name for field in dataclasses.fields(kind) if (field.default, field.default_factory) == missing]
+
+
 def _with_defaults(kind: Any, inside: Attack) -> Any:
     """An attack with default settings; a field without a default takes the attack `inside`."""
-    missing = (dataclasses.MISSING, dataclasses.MISSING)
-    needed = [field.name for field in dataclasses.fields(kind) if (field.default, field.default_factory) == missing]
-    return kind(**dict.fromkeys(needed, inside))
+    return kind(**dict.fromkeys(_needed(kind), inside))
 
 
 def _game(trainer: Trainer, threat: Threat) -> Knowledge:

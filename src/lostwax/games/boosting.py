@@ -20,7 +20,7 @@ TINY = 1e-16
 HALF_WAY, EXPF = 1e-6, 0.02
 
 
-class Interval(NamedTuple):
+class SumInterval(NamedTuple):
     """A number and its largest error."""
 
     middle: float
@@ -112,7 +112,7 @@ class BoostedTree:
     curvature: Floats  # (m,) H; NaN: not known
     curvature_error: Floats  # (m,)
 
-    def with_curvatures(self, gradient: Interval, curvature: Interval, ridge: float) -> BoostedTree:
+    def with_curvatures(self, gradient: SumInterval, curvature: SumInterval, ridge: float) -> BoostedTree:
         """H of every node from the weights alone, and from the sums of the root: those of children are their parent's.
 
         G = -w (H + ridge), so  w (H + ridge) = w_l (H_l + ridge) + w_r (H - H_l + ridge)  gives H_l.

@@ -32,7 +32,18 @@ REQUIRED = {  # per kind of audit: the required names, and what they are
 }
 SETTINGS = ("games", "seed", "threshold")
 OPTIONAL = {
-    "model": ("before", "trainer", "attack", "access", "sample_weight", "max_minutes", "attackers", *SETTINGS),
+    "model": (
+        "before",
+        "tokenizer",
+        "trainer",
+        "mechanism",
+        "attack",
+        "access",
+        "sample_weight",
+        "max_minutes",
+        "attackers",
+        *SETTINGS,
+    ),
     "net": ("attack", "access", "metrics", "max_minutes", *SETTINGS),
 }
 REPORT = "report"  # the name for the fields of the report: report = {"title": "...", "owner": "..."}

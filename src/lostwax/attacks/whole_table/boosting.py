@@ -22,7 +22,7 @@ from lostwax.attacks.whole_table.guesses import likely, values_of
 from lostwax.attacks.whole_table.places import Boxes, Grid, node_boxes
 from lostwax.attacks.whole_table.subsets import Knapsacks, shares
 from lostwax.fields import above, check_fields
-from lostwax.games.boosting import SUMMING, BoostedSums, BoostedTree, Interval
+from lostwax.games.boosting import SUMMING, BoostedSums, BoostedTree, SumInterval
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints
 
 MAX_TABLES = 256  # partial tables that are followed at once, while it is proven that there are no others
@@ -114,9 +114,9 @@ def knapsacks(boosted: BoostedTree, leaves: CodedLeaves, places: Places, sums: B
     """The equations of one tree: counts, sums of second derivatives, and of first ones or of both with a weight."""
     first, second, error, error_of_second = sums.loss.derivatives(places.margins, places.label, leaves.output)
     if np.isnan(boosted.curvature).all() and np.isfinite(boosted.weight[1:]).all() and np.isfinite(error).all():
-        of_first = Interval(float(places.rows @ first), float(places.rows @ error))
+        of_first = SumInterval(float(places.rows @ first), float(places.rows @ error))
         total = float(places.rows @ second)
-        of_second = Interval(total, float(places.rows @ error_of_second) + SUMMING * total)
+        of_second = SumInterval(total, float(places.rows @ error_of_second) + SUMMING * total)
         boosted = boosted.with_curvatures(of_first, of_second, sums.ridge)
     ends, one = leaves.nodes, np.ones(len(first))
     size = np.where(np.isfinite(boosted.tree.rounding), boosted.tree.size, np.nan)[ends]
@@ -146,7 +146,7 @@ def knapsacks(boosted: BoostedTree, leaves: CodedLeaves, places: Places, sums: B
     )
 
 
-class Solved(NamedTuple):
+class SolvedPlaces(NamedTuple):
     """A table as boxes; rows in any order."""
 
     boxes: Boxes  # (n, d) of each row, a guess beyond what is proven
@@ -206,7 +206,7 @@ class BoostedTable:
             trees=Followed(solved.proven, solved.fits, solved.consistent),
         )
 
-    def solve(self, sums: BoostedSums, rows: int, grid: Grid, *, seed: int = 0) -> Solved:
+    def solve(self, sums: BoostedSums, rows: int, grid: Grid, *, seed: int = 0) -> SolvedPlaces:
         """The boxes of all rows."""
         chain = _Chain(sums, grid, Places.first(sums, rows, grid), time.monotonic() + self.seconds, seed)
         for boosted in sums.trees:
@@ -292,7 +292,7 @@ class _Chain:
             self.proofs.append(Proof(places.boxes, sure, self.older.at(places.origin)))
             self.tables[table] = places._replace(origin=np.arange(len(places.rows)))
 
-    def solved(self) -> Solved:
+    def solved(self) -> SolvedPlaces:
         """The first table, its rows one by one."""
         if not self.proofs:
             self._prove_what_all_share()
@@ -308,7 +308,7 @@ class _Chain:
         proven = Boxes(np.where(sure, newer.low, older.low), np.where(sure, newer.high, older.high))
         boxes, label, margins = places.boxes.at(number), places.label[number], places.margins[number]
         proofs = self.proven if self.consistent else 0
-        return Solved(boxes, proven, label, margins, proofs, self.fits, self.consistent)
+        return SolvedPlaces(boxes, proven, label, margins, proofs, self.fits, self.consistent)
 
 
 class NotTheseRowsError(ValueError):
