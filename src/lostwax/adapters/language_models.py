@@ -190,7 +190,8 @@ def _reader(path: Path) -> Any:
         from gguf import GGUFReader
     except ImportError:
         raise ModuleNotFoundError(
-            "words: reading .gguf files needs the package gguf: pip install 'lostwax[text]'. Folders of safetensors need none."
+            "words: reading .gguf files needs the package gguf: pip install 'lostwax[text]'. Folders of safetensors "
+            "need none."
         ) from None
     try:
         return GGUFReader(path)
@@ -290,8 +291,8 @@ def tokens_of(texts: Iterable[Any], tokenizer: Any) -> list[list[int]]:
             from tokenizers import Tokenizer
         except ImportError:
             raise ModuleNotFoundError(
-                "audit: reading texts with a tokenizer.json needs the package tokenizers: pip install 'lostwax[text]'. Or "
-                "pass texts as token numbers."
+                "audit: reading texts with a tokenizer.json needs the package tokenizers: pip install 'lostwax[text]'. "
+                "Or pass texts as token numbers."
             ) from None
         if not path.is_file():
             raise FileNotFoundError(f"audit: there is no {path}. Pass tokenizer=, the path of a tokenizer.json.")
