@@ -37,7 +37,7 @@ CEILINGS = (0.15, 0.2, 0.3, 0.5, 0.7, 0.9)
 CANDIDATES, TESTED = 10, 1_000
 DIRECTIONS = 64
 CLIP = 2.0  # the longest gradient of a softmax loss, at features of norm 1 and a bias
-LARGEST, FEWEST = 20_000, 4  # records in all training sets of a row, and sets
+LARGEST, CHOOSING = 100_000, 20_000  # records in all training sets of a row, and in those to choose recipes on
 ATTACKED = 20  # sets, from which on an attack's success says something
 HEADS = {f"{kind}_{size}": size for kind in ("mnist", "cifar") for size in (10, 40, 1_000, 10_000)}
 SIZES = {
@@ -158,9 +158,9 @@ def pools(kind: str, options: argparse.Namespace) -> tuple[Records, Records]:
 def play(name: str, reported: Records, choosing: Records, options: argparse.Namespace) -> None:
     """All ceilings, by all steps and by the last weights."""
     size, features = HEADS[name], reported.x.shape[1]
-    games = max(FEWEST, min(options.games, LARGEST // size))
+    games = min(options.games, LARGEST // size)
     ours = Sets.of(reported, size, games, options.seed)
-    other = Sets.of(choosing, size, games // 2, options.seed + 1)
+    other = Sets.of(choosing, size, min(games // 2, CHOOSING // size), options.seed + 1)
     clean = [float(right(trained(recipe, 0.0, other.train, options.seed), other.test).mean()) for recipe in RECIPES]
     free = right(trained(RECIPES[clean.index(max(clean))], 0.0, ours.train, options.seed), ours.test)
     write(__file__, [mean_row(name, f"accuracy: {name} without noise ({games} heads)", free.double().numpy())], options)
@@ -170,7 +170,7 @@ def play(name: str, reported: Records, choosing: Records, options: argparse.Name
             recipe, noise = chosen(ceiling, other, features, options.seed + 2, last=last)
             heads = trained(recipe, noise, ours.train, options.seed + 3)
             key, how = f"{name}.{ceiling:g}.{seen}", "the last weights" if last else "all steps"
-            words = f"{name}, ceiling {ceiling:g} by {how} ({games} heads; {recipe.steps} steps, decay "
+            words = f"{name}, ceiling {ceiling:g} by {how} ({games} heads; steps {recipe.steps}, decay "
             words += f"{recipe.decay:g}, noise multiplier {noise:.3g})"
             rows = [mean_row(key, f"accuracy: {words}", right(heads, ours.test).double().numpy())]
             if games >= ATTACKED:

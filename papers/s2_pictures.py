@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -121,10 +122,12 @@ def draw_ceilings(path: Path, rows: Sequence[Row], names: Sequence[str], ceiling
     from matplotlib.figure import Figure
 
     by_id = {row.id: row for row in rows}
-    figure = Figure(figsize=(9.6, 4.6), dpi=120)
+    names = [name for name in names if f"{name}.{ceilings[-1]:g}.last" in by_id]  # that were measured
+    columns = max(1, min(4, len(names)))
+    figure = Figure(figsize=(2.4 * columns + 0.4, 2.2 * math.ceil(len(names) / columns) + 0.4), dpi=120)
     FigureCanvasAgg(figure)
-    axes = figure.subplots(2, 4, sharex=True, sharey=True)
-    for axis, name in zip(axes.flat, names, strict=True):
+    axes = figure.subplots(math.ceil(len(names) / columns), columns, sharex=True, sharey=True, squeeze=False)
+    for axis, name in zip(axes.flat, names, strict=False):
         for seen, style, label in (("all", "C1s-", "all steps"), ("last", "C0o-", "last weights alone")):
             points = [(ceiling, by_id.get(f"{name}.{ceiling:g}.{seen}")) for ceiling in ceilings]
             known = [(ceiling, row) for ceiling, row in points if row is not None]
