@@ -37,7 +37,8 @@ class ShortFeatures(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(n, ...) -> (n, d)."""
         flat = x.flatten(1)
-        factor: Tensor = (self.norm / flat.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp_max(1)
+        longest = self.norm * (1 - 4 * torch.finfo(flat.dtype).eps)  # which rounding does not take above the norm
+        factor: Tensor = (longest / flat.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp_max(1)
         return flat * factor
 
     def extra_repr(self) -> str:

@@ -121,6 +121,9 @@ def test_what_is_not_proved_says_why():
         last_weights(head, lr=0.1, clip=1.0, loss=lw.losses.Huber(1.0))
     with pytest.raises(ValueError, match="lr at most"):
         last_weights(head, lr=10.0, clip=10.0)
+    for wrong in ({"largest_batch": 0.5}, {"largest_batch": math.nan}, {"feature_norm": math.nan}):
+        with pytest.raises(ValueError, match="feature_norm of at least 0 and largest_batch of at least 1"):
+            last_weights(head, lr=0.1, clip=10.0, **wrong)
     for wrong in ({"momentum": 0.9}, {"schedule": Cosine()}, {"batches": lw.bounds.BallsInBins(5)}):
         with pytest.raises(ValueError, match="for last_weights"):
             lw.DPSGD(lr=0.1, clip=5.0, steps=10, **wrong).last_weights(head)
@@ -131,6 +134,12 @@ def test_long_features_are_shortened_and_short_ones_kept():
     assert torch.allclose(ShortFeatures(1.0)(x), torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
     with pytest.raises(ValueError, match="expected norm"):
         ShortFeatures(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_rounding_makes_no_feature_too_long(dtype):
+    x = (torch.randn(20_000, 50, generator=torch.Generator().manual_seed(0)) * torch.rand(20_000, 1)).to(dtype)
+    assert ShortFeatures(1.0)(x).double().norm(dim=1).max() <= 1
 
 
 def test_what_looks_like_a_convex_head_and_is_not_is_refused():

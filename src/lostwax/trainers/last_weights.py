@@ -40,6 +40,11 @@ def last_weights(
             "last_weights: nothing bounds the features. Put lw.nets.ShortFeatures(norm) before the linear layer, or "
             "pass feature_norm if no record can have longer ones."
         )
+    if not (norm >= 0 and largest_batch >= 1):
+        raise ValueError(
+            f"last_weights: expected feature_norm of at least 0 and largest_batch of at least 1, got {norm} and "
+            f"{largest_batch}. The largest batch is no smaller than the expected one."
+        )
     facts = loss_facts(loss, layer.out_features)
     if facts is None or facts.curvature is None:
         raise ValueError(f"last_weights: {loss} states no largest curvature. Use CrossEntropy, or a squared error.")
