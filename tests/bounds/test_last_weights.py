@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
-from scipy.stats import norm
+from scipy.stats import hypergeom, norm
 
 import lostwax as lw
 from lostwax.bounds import (
@@ -225,12 +225,23 @@ def test_bent_losses_never_beat_it(number):
 
 
 def test_groups_in_batches_of_a_fixed_size_are_drawn_from_fewer_once_some_are_left_out():
-    """Copies of one record among others without a gradient: at little noise a batch with any of them tells."""
-    released = LastWeights(lr=1.0, smoothness=1.0, convexity=0.5)
-    for n, b, copies in ((6, 2, 3), (10, 5, 3), (14, 6, 2), (30, 3, 8)):
-        untouched = math.comb(n - copies, b) / math.comb(n, b)
-        run = {"noise_multiplier": 0.05, "steps": 1, "baseline": 1e-3, "goal": Records(copies)}
-        assert bound(**run, sampling=FixedSize(n, b), released=released).upper > (1 - untouched) * (1 - 1e-6)
+    """Exact: copies of one record take the places of others, whose gradients point against theirs."""
+    random = np.random.default_rng(0)
+    for _ in range(100):
+        copies, steps = int(random.integers(2, 4)), int(random.integers(1, 5))
+        n = int(random.integers(copies + 3, 15))
+        b = int(random.integers(1, n - copies + 1))
+        c, noise = float(1 - 10 ** random.uniform(-2, 0)), float(10 ** random.uniform(-0.6, 0.5))
+        kappa, drawn = float(10 ** random.uniform(-3, -0.3)), hypergeom(n, copies, b).pmf(np.arange(copies + 1))
+        means = weights = np.ones(1)
+        for _ in range(steps):
+            means = np.concatenate([c * means + 2 * inside for inside in range(copies + 1)])
+            weights = np.concatenate([weights * share for share in drawn])
+        deviation = noise * math.sqrt(sum(c ** (2 * k) for k in range(steps)))
+        exact = float(weights @ ndtr((means - c**steps) / deviation + ndtri(kappa)))
+        released = LastWeights(lr=1.0, smoothness=1.0, convexity=1 - c)
+        run = {"noise_multiplier": noise, "steps": steps, "baseline": kappa, "goal": Records(copies)}
+        assert exact <= bound(**run, sampling=FixedSize(n, b), released=released).upper * (1 + 1e-9)
 
 
 def test_many_random_steps_are_forgotten():
