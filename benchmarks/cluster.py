@@ -81,7 +81,7 @@ def scaling():
     game = Game(net, lw.OwnTraining(own), lw.Informed(known), prior, 0)
     rows, alone = [], None
     for count in WORKERS:
-        wall, theirs, driver, tasks = measured(game, MODELS, count)
+        wall, theirs, driver, _ = measured(game, MODELS, count)
         ray.shutdown()
         alone = alone or wall
         for name, quantity, value, goal in (
@@ -98,7 +98,7 @@ def scaling():
         threat=lw.Informed(lw.Records(known.x.flatten(1), known.y)), pool=lw.Records(prior.x.flatten(1), prior.y)
     )
     models = 40 * 2_048
-    _, theirs, driver, tasks = measured(flat, models, 2)
+    _, theirs, driver, _ = measured(flat, models, 2)
     ray.shutdown()
     for name, quantity, value in (
         ("cpu", f"us of processor time of the workers per model, {HEAD}", 1e6 * theirs / models),

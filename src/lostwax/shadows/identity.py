@@ -88,8 +88,7 @@ def code_of(values: Iterable[object]) -> str:
     described = set()
     for value in values:
         code = value if isinstance(value, FunctionType) else type(value)
-        package = code.__module__.split(".")[0]
-        version = getattr(sys.modules.get(package), "__version__", "")
+        version = vars(sys.modules[code.__module__.split(".")[0]]).get("__version__", "")
         described.add(describe_code(code) if _is_users(code.__module__) else f"{_name(code)} {version}".rstrip())
     return ", ".join(sorted(described))
 
