@@ -23,7 +23,7 @@ from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapp
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring, targets_right
 from lostwax.fields import redacted
-from lostwax.games import Attack, Attacker, Guess, Hints, Noted, Records
+from lostwax.games import Attack, Attacker, Engine, Guess, Hints, Noted, Records
 from lostwax.games.facts import attack_name
 from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
 from lostwax.games.notes import as_notes
@@ -48,6 +48,7 @@ class Settings(NamedTuple):
     threshold: float = 0.05
     max_minutes: float | None = None
     attackers: tuple[Attacker, ...] | None = None  # who is tried beside the adversary of the games; None: all
+    engine: Engine | None = None  # where models are trained; None: here
 
     def tries(self, kind: Attacker) -> bool:
         """Whether attackers of this kind are tried."""

@@ -57,7 +57,7 @@ from lostwax.learning.costs import Rate
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
-from lostwax.shadows import Game, Local, gaussian_weights
+from lostwax.shadows import Game, gaussian_weights, models_of
 from lostwax.trainers.stacked import Architecture
 
 LOOKED_AT, RECORDS = 16, 1_024  # victims, and known records of each, whose training loss is computed
@@ -83,7 +83,7 @@ def audit_procedure(
     `max_minutes`. Of several that are named, each has a line, named by its settings where their types are the same.
     All that can be refused is refused before an attack is prepared, which may take hours.
     """
-    knowledge, secrets = _with_targets(knowledge, secrets)
+    knowledge, secrets = _with_targets(replace(knowledge, engine=settings.engine), secrets)
     automatic, minutes = not attacks and entrants is None, settings.max_minutes
     if automatic and minutes is None and trainer_facts(knowledge.trainer, knowledge.net, 1).one_by_one:
         minutes = MINUTES
@@ -286,7 +286,7 @@ class _Trained:
         if judging.judge.gaussian_null:  # as many models that owe nothing to a training set
             own_seed = int(generator(self.seed, "untrained").integers(2**62))
             shadows = Game(knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior, own_seed)
-            self.untrained = gaussian_weights(shadows, len(cohort))
+            self.untrained = gaussian_weights(shadows, len(cohort), knowledge.engine)
 
     def answer(self, attack: Attack) -> Answer:
         """All games, by this attack."""
@@ -339,8 +339,12 @@ class _AsDealt(NamedTuple):
 
 def trained_victims(knowledge: Knowledge, cohort: Cohort, seed: int) -> Release:
     """One victim per game, in as many chunks as memory asks for: it is trained as shadow models are."""
-    dealt, own_seed = _AsDealt(cohort), victims_seed(seed)
-    chunks = Local()(knowledge.trainer, knowledge.net, dealt, cohort.shared, models=len(cohort), seed=own_seed)
+    return trained(knowledge, cohort, victims_seed(seed))
+
+
+def trained(knowledge: Knowledge, cohort: Cohort, seed: int) -> Release:
+    """One model for each set of a cohort that was dealt before."""
+    chunks = models_of(knowledge, _AsDealt(cohort), cohort.shared, models=len(cohort), seed=seed)
     releases = []
     with progress("victims", len(cohort)) as advance:
         for some, release in chunks:
