@@ -140,18 +140,23 @@ def _earlier_report(out: Path, recipe: str, *, records: bool) -> bool:
     return True
 
 
-def report(folder: ReportFolder, policy: File = None, records: bool = True) -> int:
-    """Write a report again from its own files.
+def report(
+    folder: ReportFolder, policy: File = None, records: bool = True, format: Literal["page", "sarif", "junit"] = "page"
+) -> int:
+    """Write a report again from its own files, or print it in a format of CI systems.
 
     Args:
         folder: The folder of `lostwax audit --out`.
         policy: Limits that the audit must keep (TOML); by default, those of the report. If one is broken, the exit code
             is 1.
         records: Keep original and rebuilt records; --no-records deletes them, so that the folder can be shared.
+        format: "sarif" (2.1.0) or "junit" (XML) print the result, without records, and leave the folder as it is.
     """
     from lostwax.policies import Policy
     from lostwax.reports import read
-    from lostwax.reports.fields import policy_of
+    from lostwax.reports.fields import policy_of, with_fields
+    from lostwax.reports.folder import NUMBERS
+    from lostwax.reports.formats import FORMATS
     from lostwax.verbs import report as write
 
     given_limits = None if policy is None else Policy.read(policy)
@@ -159,8 +164,12 @@ def report(folder: ReportFolder, policy: File = None, records: bool = True) -> i
         result = read(folder)
         limits = given_limits or policy_of(result)
         breaches = [] if limits is None else limits.breaches(result)
-        page = write(result, folder, records=records, policy=given_limits)
-    _print(str(page))
+        if format == "page":
+            text = str(write(result, folder, records=records, policy=given_limits))
+        else:
+            where = NUMBERS if folder.is_absolute() else (folder / NUMBERS).as_posix()
+            text = FORMATS[format](with_fields(result, {}, given_limits, ()), where).rstrip("\n")
+    _print(text)
     _show_breaches(breaches, policy or f"of {folder}")
     return 1 if breaches else 0
 
