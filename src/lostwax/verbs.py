@@ -133,9 +133,9 @@ def audit(
         threshold: A record counts as rebuilt if its error is at most this many feature standard deviations.
         metrics: Further metrics, beside the mean errors, and for images PSNR, SSIM and LPIPS (if its weights are
             available).
-        max_minutes: Time limit for the whole audit, where no `attack` is named; None for no limit, except 10 minutes
-            with `OwnTraining`. With a fitted model: for refitting it, 5 minutes if None; with `Weak`, for the search
-            for its table, 40 seconds if None.
+        max_minutes: Time limit for the whole audit; None for no limit, except 10 minutes with `OwnTraining` where no
+            `attack` is named. The audit keeps what is done then, and says what is not. With a fitted model: for
+            refitting it, 5 minutes if None; with `Weak`, for the search for its table, 40 seconds if None.
         attackers: Who is tried beside the adversary of the games: "anyone", "outsider", "insider" (who misses several
             rows). None tries all who take little time; a name, or `max_minutes`, allows a longer search. With `data`.
         mechanism: With a fitted model: the noise that its training added, as arguments of `lw.bound`, such as
@@ -201,7 +201,7 @@ def audit(
     prior, secrets = prior.detached(), secrets.detached()
     if len(secrets):  # an empty set is refused later
         audits.check_games(games, len(secrets), "one secret per game")
-    audits.check_minutes(max_minutes, attack)
+    audits.check_minutes(max_minutes)
     knowledge = Knowledge(model, trainer, threat, access or Weights(), prior)
     named = several or (() if attack is None else (attack,))
     return audits.audit_procedure(knowledge, secrets, settings, attacks=named, metrics=tuple(metrics))

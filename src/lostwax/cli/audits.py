@@ -73,7 +73,7 @@ def audit(
         recipe: A Python file that defines a model and its data, or a net and how it is trained (lostwax init).
         out: The folder for the report. An earlier report of this recipe in it is replaced, nothing else.
         policy: Limits that the audit must keep (TOML); if one is broken, the exit code is 1.
-        max_minutes: Time limit for the whole audit, if the recipe names no attack.
+        max_minutes: Time limit for the whole audit, which keeps what is done then.
         records: Include original and rebuilt records in the report; they are personal data.
     """
     _announce(recipe)
