@@ -225,6 +225,7 @@ def simulate(
     store: str | Path | None = None,
     engine: Engine | None = None,
     allow_mixed: bool = False,
+    part: tuple[int, int] = (1, 1),
 ) -> Iterator[tuple[Cohort, Release]]:
     """Train shadow models with the victim's trainer; yields chunks of (training sets, weights).
 
@@ -241,6 +242,8 @@ def simulate(
             it again. None: models are trained as they are iterated over, and not kept.
         engine: `lw.shadows.Local()`, the default, or `lw.shadows.Ray()`.
         allow_mixed: Add to stored models of another version of lostwax, torch or numpy; the store notes it.
+        part: (i, n) trains every n-th chunk of the store, from the i-th: for n processes that share it. What is
+            returned can be iterated over once all parts are done.
     """
     from lostwax.adapters.net_state import unwrapped
     from lostwax.audits import check_arguments
@@ -256,9 +259,13 @@ def simulate(
     if not 1 <= models < 2**63:
         raise ValueError(f"simulate: expected 1 <= models < 2**63, got {shown(models)}.")
     engine, prior = engine or Local(), prior.detached()
+    if store is None and part != (1, 1):
+        raise TypeError("simulate: a part is that of a store. Pass store=, or leave part out.")
     if store is None:
         return engine(trainer, net, threat, prior, models=models, seed=seed)
-    return Store(store, allow_mixed).simulate(Game(net, trainer, threat, prior, seed), models=models, engine=engine)
+    return Store(store, allow_mixed).simulate(
+        Game(net, trainer, threat, prior, seed), models=models, engine=engine, part=part
+    )
 
 
 def report(

@@ -206,7 +206,7 @@ def test_pages_have_numbers_and_only_long_tables_are_split(paper, browser, long_
     assert opened.page.eval_on_selector("thead", "head => getComputedStyle(head).display") == "table-header-group"
 
 
-@pytest.mark.parametrize("kind", ["by_accident", "under_a_ceiling", "all_diverged", None])
+@pytest.mark.parametrize("kind", ["of_pictures", "held_by_neurons", None])
 def test_decision_and_signature_are_one_sheet(kind, browser, folders, long_names):
     """The details follow on other sheets, and on a screen the signature comes after them."""
     opened = Opened(browser, long_names if kind is None else folders[kind])

@@ -182,6 +182,7 @@ def simulate(
     engine: Literal["local", "ray"] = "local",
     address: Text = None,
     workers: WholeNumber = None,
+    part: Annotated[str, arg(metavar="I/N")] = "1/1",
 ) -> None:
     """Train shadow models of a recipe into a store. If stopped, run it again to continue.
 
@@ -192,7 +193,11 @@ def simulate(
         engine: Where to train: on this machine, or on a Ray cluster.
         address: Address of the Ray cluster; by default one is started on this machine.
         workers: Number of Ray workers.
+        part: Train every n-th chunk only, from the i-th: for N processes or array tasks that share a store.
     """
+    share, _, parts = part.partition("/")
+    if not (share.isdecimal() and parts.isdecimal()):
+        raise ValueError(f"simulate: expected --part I/N, such as 3/10 for the third of ten, got {part}.")
     _announce(recipe)
     from lostwax import shadows
     from lostwax.verbs import simulate as train
@@ -204,7 +209,7 @@ def simulate(
         raise ValueError(f"simulate: {recipe} audits a fitted model. Shadow models need a net and its trainer.")
     where = shadows.Ray(address=address, workers=workers) if engine == "ray" else shadows.Local()
     game = {"seed": 0, **{name: read.arguments[name] for name in GAME if name in read.arguments}}
-    train(read.subject, **game, models=models, store=store, engine=where)
+    train(read.subject, **game, models=models, store=store, engine=where, part=(int(share), int(parts)))
     stored = shadows.Store(store).open(shadows.Game(read.subject, *(game[name] for name in GAME)))
     number = len(stored.present()) * stored.chunk
     asked = "" if number == models else f" ({models:,} requested; stored in chunks of {stored.chunk:,})"
