@@ -125,7 +125,7 @@ def audit_refitted(
         left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
         knowledge = Knowledge(nn.Identity(), trainer, threat, access, prior)
         try:
-            played = audit_procedure(knowledge, secrets, left, entrants=entrants)
+            played = audit_procedure(knowledge, secrets, left, entrants=entrants, answered=bool(audits))
             audits[name] = replace(played, split_spread=SPLIT_SPREAD)
         except ValueError as error:
             if not audits:

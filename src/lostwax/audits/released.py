@@ -19,7 +19,7 @@ from lostwax.audits.checks import widened
 from lostwax.audits.choice import available_bytes, in_bytes
 from lostwax.audits.conclusion import FEW
 from lostwax.audits.membership import NOT_MEASURED, SHARE, Asked, was_in_it
-from lostwax.audits.play import Answer, Dealt, LeaveOneOut, Settings, filled, play
+from lostwax.audits.play import Answer, Dealt, LeaveOneOut, Settings, filled, judged, play
 from lostwax.audits.procedure import MINUTES, trained_victims, victims_seed
 from lostwax.audits.retrained import Retrained, known_draws, retrained
 from lostwax.audits.scoring import Scoring
@@ -53,7 +53,7 @@ PEOPLE_HELD_OUT = (
 )
 EASIER = "An easier question, which of two records was trained on, takes less time: attack=lw.attacks.Refit()."
 TOO_SHORT = (
-    "audit: max_minutes is too short: the attack on the first record was not done in time. Allow twice as much, name a "
+    "max_minutes is too short: the attack on the first record was not done in time. Allow twice as much, name a "
     "quicker attack, train in several processes (OwnTraining(train, processes=...)), or freeze all layers but the last "
     f"ones. {EASIER}"
 )
@@ -114,7 +114,7 @@ def audit_released(
     try:
         line = play(game, attack)
     except TimeUp:
-        raise ValueError(TOO_SHORT) from None
+        line, skipped = judged(game.judging, game.judging.without_model()), (*skipped, TOO_SHORT)
     line = line._replace(finding=replace(line.finding, name="as released"))
     easier = automatic and facts.one_by_one and not line.finding.rebuilt.any()
     return filled(

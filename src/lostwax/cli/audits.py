@@ -82,7 +82,7 @@ def audit(
         recipe: A Python file that defines a model and its data, or a net and how it is trained (lostwax init).
         out: The folder for the report. An earlier report of this recipe in it is replaced, nothing else.
         policy: Limits that the audit must keep (TOML); if one is broken, the exit code is 1.
-        max_minutes: Time limit for the whole audit, if the recipe names no attack.
+        max_minutes: Time limit for the whole audit, which keeps what is done then.
         records: Include original and rebuilt records in the report; they are personal data.
         engine: Where models are trained or refitted: on this machine, or on a Ray cluster.
         address: Address of the Ray cluster; by default one is started on this machine.
@@ -154,18 +154,23 @@ def _earlier_report(out: Path, recipe: str, *, records: bool) -> bool:
     return True
 
 
-def report(folder: ReportFolder, policy: File = None, records: bool = True) -> int:
-    """Write a report again from its own files.
+def report(
+    folder: ReportFolder, policy: File = None, records: bool = True, format: Literal["page", "sarif", "junit"] = "page"
+) -> int:
+    """Write a report again from its own files, or print it in a format of CI systems.
 
     Args:
         folder: The folder of `lostwax audit --out`.
         policy: Limits that the audit must keep (TOML); by default, those of the report. If one is broken, the exit code
             is 1.
         records: Keep original and rebuilt records; --no-records deletes them, so that the folder can be shared.
+        format: "sarif" (2.1.0) or "junit" (XML) print the result, without records, and leave the folder as it is.
     """
     from lostwax.policies import Policy
     from lostwax.reports import read
-    from lostwax.reports.fields import policy_of
+    from lostwax.reports.fields import policy_of, with_fields
+    from lostwax.reports.folder import NUMBERS
+    from lostwax.reports.formats import FORMATS
     from lostwax.verbs import report as write
 
     given_limits = None if policy is None else Policy.read(policy)
@@ -173,8 +178,12 @@ def report(folder: ReportFolder, policy: File = None, records: bool = True) -> i
         result = read(folder)
         limits = given_limits or policy_of(result)
         breaches = [] if limits is None else limits.breaches(result)
-        page = write(result, folder, records=records, policy=given_limits)
-    _print(str(page))
+        if format == "page":
+            text = str(write(result, folder, records=records, policy=given_limits))
+        else:
+            where = NUMBERS if folder.is_absolute() else (folder / NUMBERS).as_posix()
+            text = FORMATS[format](with_fields(result, {}, given_limits, ()), where).rstrip("\n")
+    _print(text)
     _show_breaches(breaches, policy or f"of {folder}")
     return 1 if breaches else 0
 
@@ -187,6 +196,7 @@ def simulate(
     engine: Literal["local", "ray"] = "local",
     address: Text = None,
     workers: WholeNumber = None,
+    part: Annotated[str, arg(metavar="I/N")] = "1/1",
 ) -> None:
     """Train shadow models of a recipe into a store. If stopped, run it again to continue.
 
@@ -197,7 +207,11 @@ def simulate(
         engine: Where to train: on this machine, or on a Ray cluster.
         address: Address of the Ray cluster; by default one is started on this machine.
         workers: Number of Ray workers.
+        part: Train every n-th chunk only, from the i-th: for N processes or array tasks that share a store.
     """
+    share, _, parts = part.partition("/")
+    if not (share.isdecimal() and parts.isdecimal()):
+        raise ValueError(f"simulate: expected --part I/N, such as 3/10 for the third of ten, got {part}.")
     _announce(recipe)
     from lostwax import shadows
     from lostwax.verbs import simulate as train
@@ -207,7 +221,7 @@ def simulate(
     if not read.trains:
         raise ValueError(f"simulate: {recipe} audits a fitted model. Shadow models need a net and its trainer.")
     game = {"seed": 0, **{name: read.arguments[name] for name in GAME if name in read.arguments}}
-    train(read.subject, **game, models=models, store=store, engine=where)
+    train(read.subject, **game, models=models, store=store, engine=where, part=(int(share), int(parts)))
     stored = shadows.Store(store).open(shadows.Game(read.subject, *(game[name] for name in GAME)))
     number = len(stored.present()) * stored.chunk
     asked = "" if number == models else f" ({models:,} requested; stored in chunks of {stored.chunk:,})"
