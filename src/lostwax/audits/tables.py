@@ -103,7 +103,11 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
             why = "at the optimum although rounding alone does not hide them there"
         missing = (*missing, f"{unsolved:,} records were not rebuilt {why}.")
     population = len(rows) if released.sample is None else released.sample.population
-    if equation is not None and settings.tries(Attacker.INSIDER) and not any(rung.rebuilt for rung in rungs):
+    if (
+        equation is not None
+        and settings.tries(Attacker.INSIDER)
+        and not any(rung.rebuilt == rung.tried for rung in rungs)
+    ):
         fitted = best.parts[0].fitted
         rungs += rungs_of_insiders(fitted, released.columns, settings, population)
     weightless = len(table) - len(rows)

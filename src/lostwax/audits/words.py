@@ -95,10 +95,11 @@ class Words:
             return f"{can} can recognise {attacker.unit}s in what is rebuilt from {self._model}."
         if attacker.kind is not Attacker.INSIDER:
             return f"{can} can read {records}."
-        enough = [missing for missing, other in ladder.by_missing.items() if other.tried and not other.rebuilt]
-        end = f"; from {count(min(enough))} missing {attacker.unit}s on nothing was rebuilt" if enough else ""
+        fruitless = ladder.fruitless
+        end = "" if fruitless is None else f"; from {count(fruitless)} missing {attacker.unit}s on nothing was rebuilt"
         missing = "the missing one" if attacker.missing == 1 else "the missing ones"
         some = missing if rung.rebuilt == rung.tried else f"{percent(rung.share)} of the missing ones"
+        some = some if rung.rebuilt else f"{attacker.unit}s that the model fits worst"
         return f"{can} can rebuild {some}{self._where}{end}."
 
     def evidence(self, grade: Grade) -> Iterator[Evidence]:
@@ -290,7 +291,8 @@ def reached(rung: Rung) -> str:
         return ""
     low, high = rung.interval
     sure = f"; 95{SIGN} interval {interval(low, high)}" if rung.games else ""
-    return f"{count(rung.rebuilt)} of {count(rung.tried)} {rung.attacker.unit}s ({percent(rung.share)}{sure})"
+    worst = f", and {count(rung.worst_fitted)} of those that the model fits worst" if rung.worst_fitted else ""
+    return f"{count(rung.rebuilt)} of {count(rung.tried)} {rung.attacker.unit}s ({percent(rung.share)}{sure}){worst}"
 
 
 def first_upper(text: str) -> str:
