@@ -66,24 +66,25 @@ def rungs_of_insiders(fitted: Fitted, columns: Columns, settings: Settings, popu
         chosen = [np.append(row, np.setdiff1d(draws[0], row)[: missing - 1]) for row in worst_fitted]
         with progress(f"{missing} rows missing"):
             played = _Played.of(fitted, random[:GAMES], seed, scoring)
-            if not played.back.any() and enough > GAMES:
+            if enough > GAMES and not played.beats_luck(scoring):
                 played = _Played.of(fitted, random, seed, scoring)
-            by_chance = played.back.any() and not played.certified.any() and played.is_luck(scoring)
-            standing_out = 0
-            if len(chosen) and (by_chance or not played.back.any()):
+            counts, standing_out = played.beats_luck(scoring), 0
+            if len(chosen) and not counts:
                 worst = _Played.of(fitted, torch.from_numpy(np.stack(chosen)), seed, scoring).back[:, 0]
                 standing_out = 0 if played.chance(scoring) * len(worst) > LEVEL else int(worst.sum())
-        rebuilt = 0 if by_chance else int(played.back.sum())
+        rebuilt = int(played.back.sum()) if counts else 0
         rung = Rung(
             Adversary.insider(population, "row", missing=missing),
             Grade.EXACT if rebuilt or standing_out else Grade.NOT_FOUND,
             EQUATIONS,
             rebuilt,
             played.back.size,
-            int(played.certified.sum()),
+            int(played.certified.sum()) if counts else 0,
             games=len(played.back),
             worst_fitted=standing_out,
-            reason=f"{played.back.sum()} rows are as near as luck brings some." if by_chance else "",
+            reason=f"{played.back.sum()} rows are as near as luck brings some."
+            if played.back.any() and not counts
+            else "",
         )
         if not rung.leaks and rung.games < ENOUGH:
             few = f'{rung.games} games are too few to find nothing: allow max_minutes, or name attackers=["insider"].'
@@ -118,9 +119,11 @@ class _Played(NamedTuple):
             tried += int(apart.sum())
         return lucky / tried
 
-    def is_luck(self, scoring: Scoring) -> bool:
-        """Whether luck may bring back as many."""
-        return bool(binom.sf(self.back.sum() - 1, self.back.size, self.chance(scoring)) > LEVEL)
+    def beats_luck(self, scoring: Scoring) -> bool:
+        """Whether more rows come back than luck may bring; one that is certified is enough."""
+        if self.certified.any() or not self.back.any():
+            return bool(self.certified.any())
+        return bool(binom.sf(self.back.sum() - 1, self.back.size, self.chance(scoring)) <= LEVEL)
 
 
 def _worst_fitted(fitted: Fitted, playable: Ints) -> Ints:
