@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import lostwax as lw
@@ -109,6 +110,13 @@ def test_weights_are_read_from_predictions(three_classes):
 
 def climb_games(audit):
     return min(lw.audits.models.CALLER_GAMES, len(audit.games))
+
+
+def test_a_scaler_does_not_hide_what_the_optimum_shows():
+    """The scaler's sums need no solver, but two missing rows need the model too, which stopped early."""
+    table, target = load_wine(return_X_y=True)
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(table, target)
+    assert insiders(lw.audit(model, (table, target)))[2].share == 1
 
 
 def test_attackers_narrow_the_climb():

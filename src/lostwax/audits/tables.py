@@ -108,7 +108,7 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
         and settings.tries(Attacker.INSIDER)
         and not any(rung.rebuilt == rung.tried for rung in rungs)
     ):
-        fitted = best.parts[0].fitted
+        fitted = (converged or parts)[0].fitted  # a solver that stopped early is no defence
         rungs += rungs_of_insiders(fitted, released.columns, settings, population)
     weightless = len(table) - len(rows)
     without = f"{weightless:,} rows have no weight: the model was not trained on them, and they are not tried."
