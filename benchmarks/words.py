@@ -213,11 +213,24 @@ def smol(options):
         chosen = texts[first : first + setting["texts"]]
         if len(chosen) < setting["texts"]:
             raise SystemExit(f"{options.parts} holds too few texts for {name}.")
-        tuned(net, next_words, chosen, setting, options.device)
+        after = trained(net, chosen, setting, options, name)
         words = {token for text in chosen for token in text}
-        rows += rows_of(f"smol.{name}", f"SmolLM2-135M, {name} texts", base, net.state(), words, silent, setting)
+        rows += rows_of(f"smol.{name}", f"SmolLM2-135M, {name} texts", base, after, words, silent, setting)
         write(options, rows)
     return rows
+
+
+def trained(net, texts, setting, options, name):
+    """The table and the first layer after a run: all that is read of it. With --states, trained once and kept."""
+    kept = options.states and options.states / f"{name}.pt"
+    if kept and kept.exists():
+        return torch.load(kept)
+    state = tuned(net, next_words, texts, setting, options.device).state()
+    state = {key: value for key, value in state.items() if key == "token_embd.weight" or key.startswith("blk.0.")}
+    if kept:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(state, kept)
+    return state
 
 
 def built(tensors, setting, device):
@@ -353,7 +366,7 @@ def prepare(options):
     texts = texts[:8_000]
     options.parts.mkdir(parents=True, exist_ok=True)
     for name, source, tokenizer in (
-        ("smol", options.smol, options.tokenizer),
+        ("smol", options.smol, byte_pairs(options.smol)),
         ("minilm", options.minilm, options.minilm),
     ):
         vocabulary = vocabulary_of(source)
@@ -369,6 +382,20 @@ def prepare(options):
         )
     shutil.copyfile(options.smol, options.parts / "smol.gguf")
     shutil.copytree(options.minilm, options.parts / "minilm", dirs_exist_ok=True)
+
+
+def byte_pairs(path):
+    """The tokenizer of SmolLM2, from the metadata of its GGUF file."""
+    from gguf import GGUFReader
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    fields = GGUFReader(path).fields
+    numbers = {token: number for number, token in enumerate(fields["tokenizer.ggml.tokens"].contents())}
+    merges = [tuple(pair.split(" ")) for pair in fields["tokenizer.ggml.merges"].contents()]
+    tokenizer = Tokenizer(models.BPE(numbers, merges))
+    parts = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(parts))
+    return tokenizer
 
 
 def docstrings(path):
@@ -403,12 +430,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prepare", type=Path, dest="prepared")
     parser.add_argument("--smol", type=Path)
-    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json of SmolLM2")
     parser.add_argument("--minilm", type=Path)
     parser.add_argument("--parts", type=Path)
     parser.add_argument("--only", nargs="+", choices=("smol", "minilm", "null"), default=["smol", "minilm", "null"])
     parser.add_argument("--runs", nargs="+", choices=list(RUNS))
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--states", type=Path, help="where SmolLM2 is kept after each run, for another reading")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--merge", nargs="+", type=Path)
