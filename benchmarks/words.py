@@ -176,17 +176,12 @@ def rows_of(name, what, base, after, words, silent, settings):
 
         hits, rare_found = len(found & words), {word for word in found if word > RARE}
         add("recall", "share of words listed", hits / count, *clopper_pearson(hits, count))
-        add(
-            "wrong",
-            f"share of listed words that are wrong ({100 * listed.fdr:.2g} % stated)",
-            1 - hits / max(1, len(found)),
-        )
         add("rare", f"share of the {len(rare):,} rare words listed", len(rare_found & rare) / max(1, len(rare)))
-        add(
-            "rare.wrong",
-            "share of listed rare words that are wrong",
-            1 - len(rare_found & rare) / max(1, len(rare_found)),
-        )
+        if found:
+            share = f"share of listed words that are wrong ({100 * listed.fdr:.2g} % stated)"
+            add("wrong", share, 1 - hits / len(found), *clopper_pearson(len(found) - hits, len(found)))
+            add("rare.wrong", "share of listed rare words that are wrong",
+                1 - len(rare_found & rare) / max(1, len(rare_found)))  # fmt: skip
         ranking = [token for token in listed.order.tolist() if token > RARE]
         for first in (20, 100, len(rare)):
             label = f"first {first}" if first != len(rare) else "as many as there are"
@@ -229,16 +224,20 @@ def trained(net, texts, setting, options, name):
     kept = options.states and options.states / f"{name}.pt"
     if kept and kept.exists():
         return torch.load(kept)
-    state = tuned(net, next_words, texts, setting, options.device).state()
-    state = {key: value for key, value in state.items() if key == "token_embd.weight" or key.startswith("blk.0.")}
+    state = read_of(tuned(net, next_words, texts, setting, options.device))
     if kept:
         kept.parent.mkdir(parents=True, exist_ok=True)
         torch.save(state, kept)
     return state
 
 
+def read_of(net):
+    """The table and the first layer."""
+    return {key: value for key, value in net.state().items() if key == "token_embd.weight" or key.startswith("blk.0.")}
+
+
 def built(tensors, setting, device):
-    """The net before a run, and its tensors."""
+    """The net before a run, and those of its tensors that are read."""
     torch.manual_seed(0)
     net = Llama(tensors)
     table = net.at("token_embd.weight")
@@ -249,7 +248,7 @@ def built(tensors, setting, device):
     table.requires_grad_(not setting["frozen"])
     if setting["lora"]:
         net.adapt(setting["lora"])
-    return net.to(device), net.state()
+    return net.to(device), read_of(net)
 
 
 def minilm(options):

@@ -142,13 +142,13 @@ _TOKENS = (
 
 def check_numbers(records: Records, facts: Facts) -> bool:
     """Are records to be rebuilt sentences of token numbers? Refuse whole numbers that may be quantities."""
-    whole = not records.inputs.is_floating_point() and facts.given.candidates is None
-    if whole and facts.trainer.one_by_one:
+    integers = not records.inputs.is_floating_point() and facts.given.candidates is None
+    if integers and facts.trainer.one_by_one:
         raise TypeError(
             f"audit: expected floating-point inputs, got {records.inputs.dtype}. Scale pixels to [0, 1] first, or use "
             f"records.to(torch.float32). {_TOKENS}"
         )
-    return whole and facts.trainer.takes_tokens
+    return integers and facts.trainer.takes_tokens
 
 
 def check_tokens(net: nn.Module, data: Any, *, by_function: bool) -> bool:
