@@ -187,7 +187,7 @@ class _DealtGames(NamedTuple):
         """By the seed; what cannot be audited is refused."""
         trainer, threat, prior, seed = knowledge.trainer, knowledge.threat, knowledge.prior, victims_seed(settings.seed)
         check_alike(secrets, prior)
-        check_numbers(secrets, knowledge.facts)
+        of_tokens = check_numbers(secrets, knowledge.facts)
         games = settings.games
         if games is None:
             games = len(secrets) // threat.deal(secrets, 1, seed=seed).secrets
@@ -205,8 +205,9 @@ class _DealtGames(NamedTuple):
         pool = Records.together([prior, known])  # all that the adversary has
         population, hidden = (part.double().cpu() for part in (pool.x, secrets.x))
         threshold = settings.threshold if given.chance(hints) is None else 0.0  # a candidate is named or not
-        more = all_metrics(prior.x, metrics, whole=unknown is None)
+        more = all_metrics(prior.x, metrics, whole=unknown is None, of_tokens=of_tokens)
         scoring = Scoring.of(population, threshold, more, unknown=unknown, secrets=hidden)
+        scoring = Scoring.of_sentences(more) if of_tokens else scoring
         independent = anew and games <= len(torch.unique(secrets.matches(secrets)))
         return cls(
             cohort,

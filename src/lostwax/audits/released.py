@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.access import Weights
-from lostwax.attacks import Ensemble, KernelRidge, Newton, Secant
+from lostwax.attacks import Ensemble, KernelRidge, Newton, Secant, Tokens
 from lostwax.audits import given
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
@@ -22,7 +22,7 @@ from lostwax.audits.membership import NOT_MEASURED, SHARE, Asked, was_in_it
 from lostwax.audits.play import Answer, Dealt, LeaveOneOut, Settings, filled, judged, play
 from lostwax.audits.procedure import MINUTES, trained_victims, victims_seed
 from lostwax.audits.retrained import Retrained, known_draws, retrained
-from lostwax.audits.scoring import Scoring
+from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import Adversary, Attack, Cohort, Engine, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
 from lostwax.games.facts import attack_facts, trainer_facts
@@ -70,9 +70,10 @@ def audit_released(
     """Play records that are drawn by the seed against the weights that the net holds.
 
     In each the adversary knows all other records and how the net was trained; the attack is prepared anew. Unless named
-    it is Newton, Secant where training cannot be differentiated, or one that averages over private draws. Models that
-    are trained one by one take long: an attack that fits into `max_minutes` is chosen, and as many games as fit are
-    played, unless `games` says how many. An attack that names candidates is given the missing record and another one.
+    it is Newton (of sentences Tokens), Secant where training cannot be differentiated, or one that averages over
+    private draws. Models that are trained one by one take long: an attack that fits into `max_minutes` is chosen, and
+    as many games as fit are played, unless `games` says how many. An attack that names candidates is given the missing
+    record and another one.
 
     That the trainer, on this very data, ends at these very weights is checked first; with private draws, that they are
     as near to retrained weights as those are to each other. A small miss can still hide records: each one that is not
@@ -94,7 +95,7 @@ def audit_released(
     game = _Released(at_start, table, trainer, again, seed, alarm, rows, settings.engine)
     automatic, skipped = attack is None, tuple[str, ...]()
     if attack is None and facts.differentiable and facts.deterministic:
-        attack = Newton(bank=100)
+        attack = Newton(bank=100) if table.x.is_floating_point() else Tokens()
     elif attack is None:
         wanted = ENOUGH if games is None else len(rows)
         attack, skipped = _chosen(game.known(rows[0]), again.rate, clock.left, wanted, limited)
@@ -255,6 +256,8 @@ class _Released:
         """Set how answers are scored; and the candidates of each game: the missing record, and others of the table."""
         table, there = self.table, self.rows.to(self.table.x.device)
         self.scoring = Scoring.of(table.x.double().cpu(), threshold if self.among is None else 0.0, with_secrets=True)
+        if not table.x.is_floating_point():
+            self.scoring = Scoring.of_sentences(all_metrics(table.x, (), of_tokens=True))
         if self.among is None:
             return
         if len(torch.unique(table.x.flatten(1), dim=0)) < self.among:
@@ -267,7 +270,7 @@ class _Released:
         """Records that are rebuilt beside the mean of the others, or candidates that are named."""
         table = Records(self.table.x.double().cpu(), self.table.y.cpu())
         if self.hints is None:
-            blind = (table.x.sum(0) - table.x[self.rows]) / (len(table) - 1)  # (games, ...) mean of the known
+            blind = self.scoring.typical_others(table.x, self.rows)
             return LeaveOneOut(table, self.rows, self.scoring, blind, noun="record")
         secrets = Records(table.x[self.rows].unsqueeze(1), table.y[self.rows].unsqueeze(1))
         return Dealt(secrets, table, table, self.hints, self.scoring, OneToOne())
