@@ -10,8 +10,8 @@ those without. `lw.KernelRidge` learns from such differences on public base sets
 records each, drawn from 59,000 of the prior, on which the shadow models' records are drawn too. The informed attacker
 knows all other records, and reads the same victims from the later weights alone, by as many shadow models; the nearest
 public record needs no model at all. The rows of unlearning have the earlier weights fine-tuned on the other records, or
-moved up the record's loss, instead of being trained again. With `--directions`, the models that both attacks learn from are
-not trained but computed by linear response, the differences on three public base sets: what a CPU can do.
+moved up the record's loss, instead of being trained again. With `--directions`, the models that both attacks learn
+from are not trained but computed by linear response, the differences on three public base sets: what a CPU can do.
 Goals on MNIST: within twice the informed attacker's error, and nearer than the nearest public record in 90 % of games.
 """
 
