@@ -265,15 +265,18 @@ def within(x, guess, tolerance=0.319):
 
 @pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
 def test_a_guess_knows_more_than_its_columns(name):
-    """Whole numbers, of which too few trees are solved with proof: better than the rebuilt table, shuffled."""
+    """On a table that nothing was chosen on: better than the rebuilt table, shuffled, proven or not."""
     random = np.random.default_rng(0)
-    x = np.round(10 * np.exp(0.5 * random.normal(size=(150, 5)) @ (np.eye(5) + 0.3 * random.normal(size=(5, 5)))))
-    y = (x[:, 0] + x[:, 1] * x[:, 2] / 10 + random.normal(0, 3, 150) > 25).astype(int)
-    make = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}[name]
-    sums = released_sums(make(n_estimators=60, max_depth=6, verbosity=-1 if name == "lightgbm" else 0).fit(x, y))
+    x = random.normal(size=(100, 8)) @ (np.eye(8) + 0.3 * random.normal(size=(8, 8)))
+    y = (x[:, 0] + x[:, 1] * x[:, 2] + random.normal(0, 0.5, 100) > 0).astype(int)
+    make = {
+        "xgboost": lambda: xgb.XGBClassifier(n_estimators=60, max_depth=8),
+        "lightgbm": lambda: lgb.LGBMClassifier(n_estimators=60, verbose=-1),
+    }
+    sums = released_sums(make[name]().fit(x, y))
     ends = x.mean(0) - 2 * x.std(0), x.mean(0) + 2 * x.std(0)
-    table = BoostedTable(4.0, clock=time.process_time)(sums, x.shape, ends=ends)
-    assert table.trees.fits < 60
-    shuffled = np.stack([random.permutation(column) for column in table.x.T], 1)
-    assert within(x, table.x) > within(x, shuffled) + 0.02
-    assert unplaced(table, x, y) == 0
+    for seconds in (0.5, 4.0):
+        table = BoostedTable(seconds, clock=time.process_time)(sums, x.shape, ends=ends)
+        shuffled = np.stack([random.permutation(column) for column in table.x.T], 1)
+        assert within(x, table.x) > within(x, shuffled)
+        assert unplaced(table, x, y) == 0

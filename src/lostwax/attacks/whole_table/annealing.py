@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lostwax.attacks.whole_table.places import Boxes, CodedLeaves, Grid
 from lostwax.games.boosting import BoostedSums
-from lostwax.games.trees import Floats, Ints
+from lostwax.games.trees import Bools, Floats, Ints
 
 Words = NDArray[np.uint64]
 
@@ -47,13 +47,7 @@ def annealed(
 ) -> LikelyTable:
     """A table whose rows are in `boxes` (n, d), by the clock at most `until`."""
     start, columns = clock(), [_Column.of(group, grid) for group in _groups(grid)]
-    possible = [
-        (
-            (boxes.low[:, None, column.columns] <= column.options)
-            & (column.options <= boxes.high[:, None, column.columns])
-        ).all(2)
-        for column in columns
-    ]
+    possible = [column.possible(boxes) for column in columns]
     draws = [(options * random.random(options.shape)).argmax(1) for options in possible]
     table = _Table(sums, _Trees.of(sums, grid, columns), np.stack(draws, 1), label)
     for sweep in range(SWEEPS):
@@ -89,6 +83,11 @@ class _Column:
             columns,
             np.arange(grid.codes[columns[0]])[:, None] if len(columns) == 1 else np.eye(len(columns), dtype=int),
         )
+
+    def possible(self, boxes: Boxes) -> Bools:
+        """(n, o) which rows may hold which option."""
+        low, high = (part[:, None, self.columns] for part in boxes)
+        return np.asarray(((low <= self.options) & (self.options <= high)).all(2))
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ class _Table:
 
     def sweep(
         self,
-        possible: list[NDArray[np.bool_]],
+        possible: list[Bools],
         heat: float,
         random: np.random.Generator,
         time_is_up: Callable[[], bool],
