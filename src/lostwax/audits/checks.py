@@ -15,7 +15,7 @@ from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.audits.luck import FEWEST
 from lostwax.audits.scoring import pixel_range
 from lostwax.fields import shown
-from lostwax.games import Attack, Attacker, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
+from lostwax.games import Attacker, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.nets import check_values
 from lostwax.seeds import generator
@@ -368,16 +368,10 @@ def check_games(games: int | None, most: int, why: str) -> None:
         raise ValueError(f"audit: expected 1 <= games <= {most} ({why}), got {shown(games)}.")
 
 
-def check_minutes(minutes: float | None, attack: Attack | Sequence[Attack] | None) -> None:
+def check_minutes(minutes: float | None) -> None:
     """A time limit, or None for none."""
     if minutes is None:
         return
-    if attack is not None:
-        named = "[...]" if isinstance(attack, Sequence) else f"{type(attack).__name__}(...)"
-        raise TypeError(
-            "audit: max_minutes limits the choice among attacks, and cannot be combined with "
-            f"attack={named}. Leave one of them out."
-        )
     if isinstance(minutes, bool) or not isinstance(minutes, int | float):
         raise TypeError(f"audit: expected max_minutes to be a number, or None for no limit, got {shown(minutes)}.")
     if not 0 < minutes < float("inf"):

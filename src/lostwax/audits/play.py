@@ -23,7 +23,7 @@ from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapp
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring, targets_right
 from lostwax.fields import redacted
-from lostwax.games import Attack, Attacker, Guess, Hints, Noted, Records
+from lostwax.games import Attack, Attacker, Engine, Guess, Hints, Noted, Records
 from lostwax.games.facts import attack_name
 from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
 from lostwax.games.notes import as_notes
@@ -49,6 +49,7 @@ class Settings(NamedTuple):
     threshold: float = 0.05
     max_minutes: float | None = None
     attackers: tuple[Attacker, ...] | None = None  # who is tried beside the adversary of the games; None: all
+    engine: Engine | None = None  # where models are trained; None: here
 
     def tries(self, kind: Attacker) -> bool:
         """Whether attackers of this kind are tried."""
@@ -113,6 +114,11 @@ class OneGamePerRow:
     def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
         """Not measured."""
         return {}
+
+
+@dataclass(frozen=True)
+class BlindGuess:
+    """In place of an attack where none was done in time: a blind guess, without the model."""
 
 
 class Played(NamedTuple):
@@ -242,6 +248,14 @@ class Dealt:
             return found
         return replace(found, null_errors=self._nulls(answer), luck=self._luck(answer))
 
+    def without_model(self) -> Answer:
+        """The first baseline, as an answer."""
+        m, k = self.secrets.x.shape[:2]
+        every = chosen(self.secrets, torch.arange(k).expand(m, -1))
+        x = next(iter(self.blind(every).values()))  # (m k, ...)
+        y = self.prior.y.mode(0).values.expand(self.secrets.y.shape) if self._labels is None else self._labels
+        return Answer(BlindGuess(), Guess(Records(x.reshape(m, k, *x.shape[1:]), y.cpu()), torch.zeros(m, k)), 0.0)
+
     def groups(self, each: int) -> NDArray[np.int64]:
         """(games,) equal numbers for guesses from one release, and for games with the same secrets."""
         games = torch.arange(len(self.secrets)) if self.independent else distinct_games(self.secrets)
@@ -353,6 +367,12 @@ class LeaveOneOut(OneGamePerRow):
     def baselines(self, truth: Records) -> dict[str, Errors]:
         """The mean of the known rows, and the nearest of them."""
         return self._baselines
+
+    def without_model(self) -> Answer:
+        """The mean of the known rows, as an answer."""
+        y = self.table.y.mode(0).values.expand(self.secrets.y.shape)
+        guess = Records(self.blind.unsqueeze(1), y.unsqueeze(1))
+        return Answer(BlindGuess(), Guess(guess, torch.zeros(len(y), 1)), 0.0)
 
     def finding(self, answer: Answer) -> Finding:
         """One attack's guesses, scored."""

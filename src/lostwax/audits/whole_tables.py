@@ -59,7 +59,7 @@ Bools = NDArray[np.bool_]
 def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *, sample_weight: Any) -> Audit:
     """Rebuild all rows at once, and compare each with the true row that it is matched with."""
     games, seed, threshold, max_minutes, *_ = settings
-    check_minutes(max_minutes, None)
+    check_minutes(max_minutes)
     _check_threat(threat)
     opened = opened_trees(model)
     if is_booster(model):
