@@ -15,9 +15,10 @@ ABSENT = frozenset(name for name in NAMES if find_spec(name) is None)
 
 
 def _named(text):
-    """The package that is not there, in what Python says; None if it is another, which is a mistake."""
-    name = re.search(r"No module named '(\w+)", text)
-    return name[1] if name and name[1] in ABSENT else None
+    """The package that is not there, in what Python or lostwax says; None if it is another, which is a mistake."""
+    name = re.search(r"No module named '(\w+)|needs (\w+): pip install", text)
+    package = name and (name[1] or name[2])
+    return package if package in ABSENT else None
 
 
 @pytest.hookimpl(wrapper=True)
