@@ -95,6 +95,7 @@ def audit(
     mechanism: Mapping[str, Any] | None = None,
     before: Any = None,
     tokenizer: Any = None,
+    engine: Engine | None = None,
 ) -> Audit:
     """Can training records be rebuilt from this model?
 
@@ -144,6 +145,8 @@ def audit(
             knows no record, and the audit is about the records that changed (docs/updates.md). With a fine-tuned
             language model: the public model that it was made of; each is a folder as the Hugging Face hub lays it out,
             a .gguf file, or a state_dict, and `data` are the texts (docs/text.md).
+        engine: Where models are trained or refitted: `lw.shadows.Local()` if None, `lw.shadows.Ray()` on a cluster, or
+            `lw.shadows.Checkpoints(folder)`, which keeps them: an audit that was stopped continues (docs/scaling.md).
         tokenizer: Of a language model: its tokenizer.json, or an object that encodes texts; None for the one in the
             folder.
     """
@@ -158,10 +161,12 @@ def audit(
     from lostwax import audits
     from lostwax.access import Weights
     from lostwax.adapters.net_state import unwrapped
-    from lostwax.audits.checks import as_attackers
+    from lostwax.audits.checks import as_attackers, check_kind
     from lostwax.games import Knowledge
 
-    settings = audits.Settings(games, seed, threshold, max_minutes, as_attackers(attackers))
+    if engine is not None:
+        check_kind("audit", "engine", engine)
+    settings = audits.Settings(games, seed, threshold, max_minutes, as_attackers(attackers), engine)
     maybe_words = before is not None or tokenizer is not None or isinstance(model, str | PathLike)
     if maybe_words and audits.is_about_words(model, before, tokenizer):
         unused = {"trainer": trainer, "threat": threat, "attack": attack, "prior": prior, "secrets": secrets}

@@ -167,6 +167,70 @@ def test_fixed_sizes_are_never_beaten_where_the_record_takes_another_ones_place(
         ).upper * (1 + 1e-9)
 
 
+def bent_path(random, convexity, rising, count):
+    """Derivatives of others' losses and of the record's on a line, piecewise linear, the latter within [-1, 1].
+
+    Slopes of the sum are between the convexity and 1 with the record and without it, and the record's is 0 at least.
+    """
+    knots = np.sort(random.uniform(-12, 12, 6))
+    slopes = convexity + (1 - convexity) * random.integers(0, 2, 7) * random.random(7) ** 0.3
+    extra = (1 - slopes) * random.integers(0, 2, 7) * rising
+    grid = np.linspace(-16, 16, count)
+    piece = np.searchsorted(knots, grid)
+    others = np.cumsum(slopes[piece]) * (grid[1] - grid[0])
+    record = np.clip(np.cumsum(extra[piece]) * (grid[1] - grid[0]) + random.uniform(-2, 1), -1, 1)
+    return others - np.interp(random.uniform(-8, 8), grid, others), record
+
+
+def exact_power(maps, rate, deviation, kappa, grid, start):
+    """gamma(kappa) of two chains on a grid by integration; the best test takes points in the order of their ratio."""
+    edges = np.append(grid - (grid[1] - grid[0]) / 2, np.inf)
+    edges[0] = -np.inf
+    laws = []
+    for inside in (0.0, rate):
+        p = np.zeros(len(grid))
+        p[start] = 1.0
+        for others, record in maps:
+            means = (grid - others, grid - others - record)
+            kernels = [np.diff(ndtr((edges - mean[:, None]) / deviation), axis=1) for mean in means]
+            p = (1 - inside) * (p @ kernels[0]) + inside * (p @ kernels[1])
+        laws.append(p)
+    null, hit = laws
+    order = np.argsort(-hit / np.maximum(null, 1e-300))
+    return float(np.interp(kappa, np.append(0, np.cumsum(null[order])), np.append(0, np.cumsum(hit[order]))))
+
+
+@pytest.mark.parametrize("number", [40, pytest.param(2000, marks=pytest.mark.slow)])
+def test_bent_losses_never_beat_it(number):
+    """Another loss in every step, curved differently in each place, and any start: by integration on a grid."""
+    random, count = np.random.default_rng(7), 161
+    grid = np.linspace(-16, 16, count)
+    closest = 1.0
+    for _ in range(number):
+        convexity = float(random.choice([0.0, 0.01, 0.1, 0.5]))
+        steps, noise = int(random.integers(1, 5)), float(10 ** random.uniform(0, 0.7))
+        rate = 1.0 if random.random() < 0.5 else float(10 ** random.uniform(-1, 0))
+        kappa = float(10 ** random.uniform(-2.5, -0.2))
+        maps = [bent_path(random, convexity, random.integers(0, 2), count) for _ in range(steps)]
+        exact = exact_power(maps, rate, noise, kappa, grid, int(random.integers(30, 130)))
+        released = LastWeights(lr=1.0, smoothness=1.0, convexity=convexity)
+        sampling = FullBatch() if rate == 1 else Poisson(rate)
+        run = {"noise_multiplier": noise, "steps": steps, "baseline": kappa, "sampling": sampling}
+        upper = bound(**run, released=released, tolerance=1e-3).upper
+        assert exact <= upper * (1 + 2e-3)
+        closest = min(closest, 1 - exact / upper)
+    assert closest < 0.02
+
+
+def test_groups_in_batches_of_a_fixed_size_are_drawn_from_fewer_once_some_are_left_out():
+    """Copies of one record among others without a gradient: at little noise a batch with any of them tells."""
+    released = LastWeights(lr=1.0, smoothness=1.0, convexity=0.5)
+    for n, b, copies in ((6, 2, 3), (10, 5, 3), (14, 6, 2), (30, 3, 8)):
+        untouched = math.comb(n - copies, b) / math.comb(n, b)
+        run = {"noise_multiplier": 0.05, "steps": 1, "baseline": 1e-3, "goal": Records(copies)}
+        assert bound(**run, sampling=FixedSize(n, b), released=released).upper > (1 - untouched) * (1 - 1e-6)
+
+
 def test_many_random_steps_are_forgotten():
     released = LastWeights(lr=0.1, smoothness=1.0, convexity=0.1)
     run = {"noise_multiplier": 1.0, "sample_rate": 0.01, "baseline": 0.1}
@@ -265,6 +329,15 @@ def test_a_domain_matters_if_it_is_small():
     run = {"noise_multiplier": 100.0, "steps": 10_000, "baseline": 0.1, "sampling": FullBatch()}
     assert bound(**run, released=kept).upper < bound(**run, released=free).upper
     assert full_batches(0.0, 10_000, kept.reach) == pytest.approx(4 * kept.reach, rel=1e-3)
+
+
+def test_the_largest_steps_forget_nothing():
+    """lr * smoothness = 2 with convexity = smoothness: weights are mirrored, not shrunk."""
+    mirrored = LastWeights(lr=1.0, smoothness=2.0, convexity=2.0)
+    for sampling, steps in ((FullBatch(), 1), (FullBatch(), 10), (Cyclic(5), 10), (Cyclic(2), 10)):
+        run = {"noise_multiplier": 3.0, "steps": steps, "baseline": 0.1, "sampling": sampling}
+        flat = bound(**run, released=LastWeights(lr=1.0, smoothness=1.0))
+        assert bound(**run, released=mirrored).log_upper == flat.log_upper
 
 
 def test_what_is_not_proved_is_refused():

@@ -80,15 +80,16 @@ def audit_model(
         beside, audit = _beside_weights(model, release.table, settings), audit_table(release, settings, _shape(data))
         return audit if beside is None else worse_of(beside, audit, ())
     trainer = trainer if own else as_descent(trainer)
-    check_tokens(model, data)
-    table = torch_linear.read_table(data, torch_linear.taken_by(model) if own else trainer.computes_in(model))
+    tokens = check_tokens(model, data, by_function=own)
+    dtype = torch_linear.taken_by(model) if own else trainer.computes_in(model)
+    table = torch_linear.read_table(data, dtype, tokens=tokens)
     trainer, (table,) = as_targets(trainer, model, table)
     check_games(settings.games, len(table), "the records of the training set")
     attack = options["attack"]
     if isinstance(attack, list | tuple) and not hasattr(attack, "prepare"):
         raise TypeError("audit: expected one attack with data: several are compared on a way of training. Name one.")
     check_minutes(settings.max_minutes)
-    beside = _beside_weights(model, table, settings)
+    beside = None if tokens else _beside_weights(model, table, settings)
     if beside is not None and beside.grade.severe:
         return beside
     audit = audit_released(model, table, settings, trainer=trainer, attack=attack)

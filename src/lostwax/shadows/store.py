@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.fields import check_fields
-from lostwax.games import Cohort, Release
+from lostwax.games import Cohort, Engine, Game, Release
 from lostwax.progress import progress
 from lostwax.provenance import build, build_of, differences, versions
 from lostwax.seeds import generator
-from lostwax.shadows.game import Engine, Game, other_build, together
+from lostwax.shadows.game import other_build, together
 from lostwax.shadows.identity import identity, key
 from lostwax.shadows.location import MARKER, Location
 from lostwax.trainers.stacked import shaped, shapes_of

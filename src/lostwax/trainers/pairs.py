@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lostwax.fields import above, at_least, check_fields, expect
 from lostwax.games import Cohort, Loss, LossFacts, Records, Release, Step, Trainer, TrainerFacts
-from lostwax.games.facts import loss_facts, trainer_facts
+from lostwax.games.facts import Pairs, loss_facts, trainer_facts
 from lostwax.inits import Numbers, Params, StartsFrom
 from lostwax.seeds import generator
 
@@ -159,7 +159,8 @@ class Paired:
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """Random: which public base set it is does not matter to the attack."""
-        return TrainerFacts(deterministic=self.bases == 1, ordered=False)
+        pairs = Pairs(self.trainer, self.base, self.bases, self.block, self.scale)
+        return TrainerFacts(deterministic=self.bases == 1, ordered=False, pairs=pairs)
 
 
 def _one_step(release: Release) -> Iterator[Step]:

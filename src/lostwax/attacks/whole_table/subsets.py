@@ -8,7 +8,7 @@ sums of two halves of the places and meeting in the middle; the list is complete
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -50,6 +50,28 @@ class Shares(NamedTuple):
     high: Ints  # (p, l)
 
 
+def joined(first: Knapsacks, bounds: Shares, second: Knapsacks) -> Knapsacks:
+    """Two trees at once. Places of the second are those of the first in each leaf: `np.nonzero(bounds.high)`.
+
+    They have as many rows as can be there. Those that are not go to further leaves, one for each of the first tree that
+    is open: these have what all rows that can be there add to its sums, less the sums.
+    """
+    place, leaf = np.nonzero(bounds.high)
+    count, can_miss = bounds.high[place, leaf], (bounds.low < bounds.high)[place, leaf]
+    leaves = np.flatnonzero((bounds.low < bounds.high).any(0))
+    missing = (leaf == leaves[:, None]) & can_miss  # (open leaves, p)
+    there = np.where(leaf == leaves[:, None], count, 0)[:, :, None]
+    values, error = (part[leaves][:, place] for part in (first.values, first.error))
+    return Knapsacks(
+        count,
+        np.concatenate([second.possible, missing.T], axis=1),
+        np.concatenate([second.values, values]),
+        np.concatenate([second.error, 0 * error]),
+        np.concatenate([second.totals, (there * values).sum(1) - first.totals[leaves]]),
+        np.concatenate([second.rounding, first.rounding[leaves] + (there * error).sum(1)]),
+    )
+
+
 class _Bounds(NamedTuple):
     low: Ints  # (p, l)
     high: Ints  # (p, l)
@@ -59,9 +81,9 @@ class _NoSolutionError(Exception):
     """The bounds exclude every solution."""
 
 
-def shares(knapsacks: Knapsacks, most: int, until: float) -> Shares:
+def shares(knapsacks: Knapsacks, most: int, until: float, clock: Callable[[], float] = time.monotonic) -> Shares:
     """Up to `most` solutions, by the clock at most `until`."""
-    search = _Search(knapsacks, most, until)
+    search = _Search(knapsacks, most, until, clock)
     high = np.where(knapsacks.possible, knapsacks.count[:, None], 0).astype(np.int64)
     bounds = _Bounds(np.zeros_like(high), high)
     with suppress(_NoSolutionError):
@@ -71,15 +93,15 @@ def shares(knapsacks: Knapsacks, most: int, until: float) -> Shares:
 
 
 class _Search:
-    def __init__(self, knapsacks: Knapsacks, most: int, until: float) -> None:
-        self.problem, self.most, self.until = knapsacks, most, until
+    def __init__(self, knapsacks: Knapsacks, most: int, until: float, clock: Callable[[], float]) -> None:
+        self.problem, self.most, self.until, self.clock = knapsacks, most, until, clock
         self.solutions: list[Ints] = []
         self.complete, self.steps = True, 0
 
     def descend(self, bounds: _Bounds, lists: dict[int, Ints]) -> None:
         """Add all solutions within the bounds; `lists` has the solutions of leaves that could be listed."""
         self.steps += 1
-        if len(self.solutions) >= self.most or self.steps > MAX_STEPS or time.monotonic() > self.until:
+        if len(self.solutions) >= self.most or self.steps > MAX_STEPS or self.clock() > self.until:
             self.complete = False
             return
         open_leaves = np.flatnonzero((bounds.low < bounds.high).any(0)).tolist()
@@ -119,11 +141,11 @@ class _Search:
         lists, tried = dict(lists), dict[int, float]()
         bounds = self.propagated(bounds)
         changed = True
-        while changed and time.monotonic() < self.until:
+        while changed and self.clock() < self.until:
             changed = False
             bits = np.log2(bounds.high - bounds.low + 1.0).sum(0)
             for leaf in np.argsort(bits, kind="stable").tolist():
-                if not bits[leaf] or tried.get(leaf) == bits[leaf] or time.monotonic() > self.until:
+                if not bits[leaf] or tried.get(leaf) == bits[leaf] or self.clock() > self.until:
                     continue
                 tried[leaf] = float(bits[leaf])
                 low, high = bounds.low[:, leaf], bounds.high[:, leaf]
