@@ -188,6 +188,18 @@ def names() -> list[str]:
     return [field.name for field in fields(Policy) if field.name not in ("threshold", "attackers")]
 
 
+def limits_of(policy: Policy, breaches: Breaches) -> list[tuple[str, str, str]]:
+    """Each limit of the policy: its name, what it allows, and why it is broken (empty: kept)."""
+    broken = {breach.limit: breach.why for breach in breaches}
+    allowed = {name: value for name in names() if (value := getattr(policy, name)) is not None}
+    for kind, limits in policy.attackers.items():
+        allowed |= {f"attackers.{kind}.{limit}": value for limit, value in limits.items()}
+    return [
+        (name, f'"{value}"' if isinstance(value, str) else f"{value:g}", broken.get(name, ""))
+        for name, value in allowed.items()
+    ]
+
+
 def _check(limit: str, name: str, value: object) -> None:
     """Refuse a limit of the wrong type, or one that would pass everything; `name` is what the message calls it."""
     if limit == "max_grade":
