@@ -38,6 +38,11 @@ def test_a_class_of_one_row_is_that_row(model):
     assert (anyone(audit).grade, anyone(audit).rebuilt) == (Grade.EXACT, 1)
     assert audit.conclusion.weakest.attacker.kind is Attacker.ANYONE
     y[6] = 3
+    weight = np.ones(len(y))
+    weight[6] = 0
+    audit = lw.audit(model.fit(x, y, sample_weight=weight), (x, y), sample_weight=weight)
+    assert (anyone(audit).grade, anyone(audit).rebuilt) == (Grade.EXACT, 1)
+    model.fit(x, y)
     assert anyone(lw.audit(model.fit(x, y), (x, y))).rebuilt == 0
 
 

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -121,5 +122,19 @@ def test_who_has_both_files_is_not_who_has_one():
 
 
 def test_the_ladder_comes_back_from_a_file(wine_audit, tmp_path):
-    audit = replace(wine_audit, rungs=(Rung(ANYONE, None, reason="no time was left"),))
+    tried = Rung(missing(2), Grade.EXACT, tried=60, games=30, worst_fitted=1)
+    audit = replace(wine_audit, rungs=(Rung(ANYONE, None, reason="no time was left"), tried))
     assert lw.Audit.from_json(audit.to_json(tmp_path / "audit.json")).rungs == audit.rungs
+
+
+def test_rungs_of_older_files_have_fewer_fields(wine_audit, tmp_path):
+    path = replace(wine_audit, rungs=(Rung(missing(2), Grade.EXACT, rebuilt=2, tried=10),)).to_json(tmp_path / "a.json")
+    plain = json.loads(path.read_text())
+    for rung in plain["rungs"]:
+        rung.pop("worst_fitted", None)
+    path.write_text(json.dumps(plain))
+    (rung,) = lw.Audit.from_json(path).rungs
+    assert (rung.rebuilt, rung.worst_fitted) == (2, 0)
+    del plain["rungs"], plain["adversary"]
+    path.write_text(json.dumps(plain))
+    assert lw.Audit.from_json(path).rungs == ()

@@ -73,10 +73,11 @@ def _stored(part: Part, n: int) -> Iterator[tuple[Tensor, Tensor]]:
 
     A list of categories holds a value once, however many rows have it: it tells of rows that are alone with theirs.
     """
-    table = part.fitted.table if part.rows is None else part.fitted.table[part.rows]
+    rows = torch.arange(len(part.fitted.table)) if part.rows is None else part.rows
+    table, weight = part.fitted.table[rows], part.fitted.weight[rows]
     seen = table.x
     for sums in part.fitted.sums:
-        member = sums.membership(table.y, part.fitted.weight.new_ones(len(table))) > 0  # (n, groups)
+        member = sums.membership(table.y, weight) > 0  # (n, groups)
         groups = (member.sum(0) == 1) & (sums.counts > 0)
         rows = member[:, groups].int().argmax(0)
         if len(rows) and len(seen) == n:

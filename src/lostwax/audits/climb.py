@@ -114,9 +114,9 @@ class _Played(NamedTuple):
         lucky, tried = 1, 1
         for shift in range(1, min(SHIFTS, len(self.games) - 1) + 1):
             others = self.games.roll(shift, 0)
-            apart = ~(self.games[:, :, None] == others[:, None]).any(2).numpy()
-            lucky += int((_rebuilt(self.guesses.roll(shift, 0), self.games, self.x, scoring) & apart).sum())
-            tried += int(apart.sum())
+            is_known = ~(self.games[:, :, None] == others[:, None]).any(2).numpy()
+            lucky += int((_rebuilt(self.guesses.roll(shift, 0), self.games, self.x, scoring) & is_known).sum())
+            tried += int(is_known.sum())
         return lucky / tried
 
     def beats_luck(self, scoring: Scoring) -> bool:
@@ -132,7 +132,8 @@ def _worst_fitted(fitted: Fitted, playable: Ints) -> Ints:
     if fitted.model is None:
         return playable[:0]
     r, _ = fitted.model.factors(fitted.table[rows], fitted.weight[rows])
-    return playable[r.norm(dim=1).argsort(descending=True)[:WORST_FITTED].numpy()]
+    worst: Ints = playable[r.norm(dim=1).argsort(descending=True)[:WORST_FITTED].numpy()]
+    return worst
 
 
 def _numbers(most: int) -> Iterator[int]:

@@ -42,7 +42,7 @@ def two_valued(
     model, k = terms.model, len(weight)
     if model is None or not terms.affine or k < 2 or not ((known.x == low) | (known.x == high)).all():
         return None
-    if kinds is None and (len(weight.unique()) > 1 or known.y.dim() > 1):
+    if kinds is None and (bool((weight != weight[0]).any()) or known.y.dim() > 1):
         return None
     outputs, varies = len(model.weight), high > low
     mix = torch.linspace(1.0, 2.0, outputs).to(gap) ** 2  # softmax residuals add up to zero: not alike
@@ -53,10 +53,10 @@ def two_valued(
     solutions = []
     for atoms in _atoms(sums[varies], total, k, error):
         subsets = torch.cartesian_prod(*[torch.tensor([False, True])] * k)  # (2^k, k)
-        apart = (sums[:, None] - subsets.to(atoms) @ atoms).abs()  # (d, 2^k)
-        if ((apart <= error).sum(1) > 1)[varies].any():
+        misses = (sums[:, None] - subsets.to(atoms) @ atoms).abs()  # (d, 2^k)
+        if ((misses <= error).sum(1) > 1)[varies].any():
             return None  # two subsets have the same sum
-        bits = subsets[apart.argmin(1)].mT  # (k, d)
+        bits = subsets[misses.argmin(1)].mT  # (k, d)
         u = torch.where(bits & varies, high, low)
         y = _labels(terms, gap[:outputs], mix, u, atoms, kinds, weight, error)
         if y is not None:
@@ -78,11 +78,11 @@ def _atoms(sums: Tensor, total: Tensor, k: int, error: float) -> Iterator[Tensor
     subsets = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=seen.dtype)] * k)
     for value in values:
         atoms = atoms[((atoms @ subsets.mT - value).abs() <= error).any(1)]
-    kept = list[Tensor]()
+    distinct = list[Tensor]()
     for numbers in atoms.sort(1).values:
-        if not any(bool(((numbers - other).abs() <= k * error).all()) for other in kept):
-            kept.append(numbers)
-    yield from kept
+        if not any(bool(((numbers - other).abs() <= k * error).all()) for other in distinct):
+            distinct.append(numbers)
+    yield from distinct
 
 
 def _distinct(values: Tensor, error: float) -> Tensor:
@@ -110,7 +110,7 @@ def _labels(
         fits = (ones.mT @ r - gap.mT).abs().max() <= error
         return terms.model.loss.label(outputs, r / weight[:, None]) if bool(fits) else None
     count = len(kinds.y)
-    r = torch.stack([terms.residuals(outputs, kinds.at(torch.full((len(u),), one))) for one in range(count)], 1)
+    r = torch.stack([terms.residuals(outputs, kinds.at(torch.full((len(u),), place))) for place in range(count)], 1)
     fits = ((r[..., : len(gap)] @ mix) - atoms[:, None]).abs() <= error  # (k, l)
     if not bool((fits.sum(1) == 1).all()):
         return None
