@@ -1,7 +1,9 @@
 # Two commands: `make demo` and `make test`. Each sets up everything it needs; only python3 and make must be there.
+# `make test EXTRAS=test` installs no boosting, Ray, pandas or notebooks: their tests are skipped, and listed at the end.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+EXTRAS ?= dev
 STAMP := $(VENV)/.installed
 
 # Tests start many processes, each of which would compile lostwax again.
@@ -60,7 +62,7 @@ dist: $(STAMP)
 # Reports are tested in a real browser: fetched where that is allowed, otherwise those tests are skipped.
 chromium:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
-	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq chromium; } \
+	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } \
 	|| echo "No Chromium here: the tests of reports in a browser are skipped."
 
 # The documentation as a site, in site/: open site/index.html. It needs no server and no network.
@@ -82,7 +84,7 @@ results: $(STAMP)
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable ".[dev]"
+	$(BIN)/pip install --quiet --editable ".[$(EXTRAS)]"
 	touch $(STAMP)
 
 clean:

@@ -1,6 +1,7 @@
 """What was it fine-tuned on? Words of texts, read from the files of a public model and of its fine-tuned copy.
 
     python benchmarks/words.py --prepare PARTS --smol FILE.gguf --minilm FOLDER     # texts as tokens, into PARTS
+    python benchmarks/words.py --only size                                          # a CPU, 2 GB of disk, minutes
     python benchmarks/words.py --parts PARTS --only minilm null                     # a CPU, minutes
     python benchmarks/words.py --parts PARTS --only smol --device cuda --out FOLDER # a GPU, minutes
     python benchmarks/words.py --merge FOLDER/words.json
@@ -12,11 +13,14 @@ order; the first thousand are for `--fit`. The score that is shipped was fitted 
 (scikit-learn, SciPy, NumPy, torch, pandas, matplotlib, statsmodels), none of which is in a reported run. Batches of
 eight, gradients clipped to 1, bfloat16 autocast on SmolLM2. Lists are from files in float32 and in bfloat16. A word
 is rare if it is not among the 5,000 first tokens of the vocabulary, which are in order of frequency.
+`size`: memory and time of `lostwax words` on two folders of 1.7 GB each, of the shape of a model with 0.8 billion
+numbers; all of the table moved, the other numbers are zeros.
 `null`: small causal models are saved again in another precision, and fine-tuned on other texts than they are judged by.
 """
 
 import argparse
 import ast
+import json
 import math
 import random
 import re
@@ -172,17 +176,12 @@ def rows_of(name, what, base, after, words, silent, settings):
 
         hits, rare_found = len(found & words), {word for word in found if word > RARE}
         add("recall", "share of words listed", hits / count, *clopper_pearson(hits, count))
-        add(
-            "wrong",
-            f"share of listed words that are wrong ({100 * listed.fdr:.2g} % stated)",
-            1 - hits / max(1, len(found)),
-        )
         add("rare", f"share of the {len(rare):,} rare words listed", len(rare_found & rare) / max(1, len(rare)))
-        add(
-            "rare.wrong",
-            "share of listed rare words that are wrong",
-            1 - len(rare_found & rare) / max(1, len(rare_found)),
-        )
+        if found:
+            share = f"share of listed words that are wrong ({100 * listed.fdr:.2g} % stated)"
+            add("wrong", share, 1 - hits / len(found), *clopper_pearson(len(found) - hits, len(found)))
+            add("rare.wrong", "share of listed rare words that are wrong",
+                1 - len(rare_found & rare) / max(1, len(rare_found)))  # fmt: skip
         ranking = [token for token in listed.order.tolist() if token > RARE]
         for first in (20, 100, len(rare)):
             label = f"first {first}" if first != len(rare) else "as many as there are"
@@ -213,15 +212,32 @@ def smol(options):
         chosen = texts[first : first + setting["texts"]]
         if len(chosen) < setting["texts"]:
             raise SystemExit(f"{options.parts} holds too few texts for {name}.")
-        tuned(net, next_words, chosen, setting, options.device)
+        after = trained(net, chosen, setting, options, name)
         words = {token for text in chosen for token in text}
-        rows += rows_of(f"smol.{name}", f"SmolLM2-135M, {name} texts", base, net.state(), words, silent, setting)
+        rows += rows_of(f"smol.{name}", f"SmolLM2-135M, {name} texts", base, after, words, silent, setting)
         write(options, rows)
     return rows
 
 
+def trained(net, texts, setting, options, name):
+    """The table and the first layer after a run: all that is read of it. With --states, trained once and kept."""
+    kept = options.states and options.states / f"{name}.pt"
+    if kept and kept.exists():
+        return torch.load(kept)
+    state = read_of(tuned(net, next_words, texts, setting, options.device))
+    if kept:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(state, kept)
+    return state
+
+
+def read_of(net):
+    """The table and the first layer."""
+    return {key: value for key, value in net.state().items() if key == "token_embd.weight" or key.startswith("blk.0.")}
+
+
 def built(tensors, setting, device):
-    """The net before a run, and its tensors."""
+    """The net before a run, and those of its tensors that are read."""
     torch.manual_seed(0)
     net = Llama(tensors)
     table = net.at("token_embd.weight")
@@ -232,7 +248,7 @@ def built(tensors, setting, device):
     table.requires_grad_(not setting["frozen"])
     if setting["lora"]:
         net.adapt(setting["lora"])
-    return net.to(device), net.state()
+    return net.to(device), read_of(net)
 
 
 def minilm(options):
@@ -313,6 +329,78 @@ def null(options):
     return rows
 
 
+# the command line, the most memory that its process had, and how much of it are mapped files of libraries (Linux);
+# `ru_maxrss` counts that of the parent too
+COMMAND = r"""
+import pathlib, re
+from lostwax.cli import main
+main()
+said = pathlib.Path("/proc/self/status").read_text()
+print(*(re.search(name + r":\s+(\d+)", said)[1] for name in ("VmHWM", "RssFile")))
+"""
+
+
+def size(options):
+    """Memory and time of the command on large folders, in a process of its own."""
+    import resource
+    import subprocess
+    import sys
+    import tempfile
+    import time
+
+    with tempfile.TemporaryDirectory() as folder:
+        names = [Path(folder) / name for name in ("base", "tuned")]
+        for name in names:
+            large_model(name, moved=name.name == "tuned")
+        stored = sum(path.stat().st_size for path in names[0].iterdir())
+        start, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-c", COMMAND, "words", *map(str, names)]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+        print(said[-300:])
+    peak, mapped = (int(number) * 1024 / 1e9 for number in said.split()[-2:])
+    what = f"lostwax words, two folders of {stored / 1e9:.2g} GB"
+    rows = [
+        Row("size.resident", f"{what}: peak memory in GB, with the files of libraries (torch for CUDA)", peak),
+        Row("size.memory", f"{what}: peak memory in GB, without these", peak - mapped),
+        Row("size.seconds", f"{what}: seconds", seconds),
+        Row(
+            "size.cpu", f"{what}: seconds of one core", after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+        ),
+    ]
+    for row in rows:
+        print(row.quantity, round(row.value, 2))
+    write(options, rows)
+    return rows
+
+
+def large_model(folder, *, moved, vocabulary=151_936, width=1_024, others=1_390_000_000):
+    """Two shards: a table of bfloat16 numbers, and as many bytes of zeros, which take no place on most disks."""
+    folder.mkdir()
+    rows, block = {"model.embed_tokens.weight": [vocabulary, width]}, 4_096
+    zeros = {"model.layers.0.mlp.gate_proj.weight": [others // 2 // width, width]}
+    for number, shapes in enumerate((rows, zeros)):
+        (name, shape), *_ = shapes.items()
+        count = 2 * shape[0] * shape[1]
+        header = json.dumps({name: {"dtype": "BF16", "shape": shape, "data_offsets": [0, count]}}).encode()
+        with (folder / f"model-0000{number + 1}-of-00002.safetensors").open("wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            for first in range(0, vocabulary if shapes is rows else 0, block):
+                some = torch.randn(
+                    min(block, vocabulary - first), width, generator=torch.Generator().manual_seed(first)
+                )
+                some *= 0.02
+                if moved:  # as Adam moves rows of words that do not occur
+                    noise = torch.randn(some.shape, generator=torch.Generator().manual_seed(first + 1))
+                    common = torch.randn(width, generator=torch.Generator().manual_seed(1))
+                    some += 1e-3 * (common.sign() + 0.3 * noise)
+                file.write(some.bfloat16().view(torch.int16).numpy().tobytes())
+            file.truncate(8 + len(header) + count)
+    words = {f"w{number}": number for number in range(vocabulary - 1_000)}
+    words |= {f"<|reserved_{number}|>": number for number in range(vocabulary - 1_000, vocabulary)}
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": words}}))
+
+
 def fit(options):
     """The coefficients of the score, from fine-tunings on development texts."""
     from sklearn.linear_model import LogisticRegression
@@ -353,7 +441,7 @@ def prepare(options):
     texts = texts[:8_000]
     options.parts.mkdir(parents=True, exist_ok=True)
     for name, source, tokenizer in (
-        ("smol", options.smol, options.tokenizer),
+        ("smol", options.smol, byte_pairs(options.smol)),
         ("minilm", options.minilm, options.minilm),
     ):
         vocabulary = vocabulary_of(source)
@@ -369,6 +457,20 @@ def prepare(options):
         )
     shutil.copyfile(options.smol, options.parts / "smol.gguf")
     shutil.copytree(options.minilm, options.parts / "minilm", dirs_exist_ok=True)
+
+
+def byte_pairs(path):
+    """The tokenizer of SmolLM2, from the metadata of its GGUF file."""
+    from gguf import GGUFReader
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    fields = GGUFReader(path).fields
+    numbers = {token: number for number, token in enumerate(fields["tokenizer.ggml.tokens"].contents())}
+    merges = [tuple(pair.split(" ")) for pair in fields["tokenizer.ggml.merges"].contents()]
+    tokenizer = Tokenizer(models.BPE(numbers, merges))
+    parts = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(parts))
+    return tokenizer
 
 
 def docstrings(path):
@@ -403,12 +505,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prepare", type=Path, dest="prepared")
     parser.add_argument("--smol", type=Path)
-    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json of SmolLM2")
     parser.add_argument("--minilm", type=Path)
     parser.add_argument("--parts", type=Path)
-    parser.add_argument("--only", nargs="+", choices=("smol", "minilm", "null"), default=["smol", "minilm", "null"])
+    parser.add_argument(
+        "--only", nargs="+", choices=("size", "smol", "minilm", "null"), default=["smol", "minilm", "null"]
+    )
     parser.add_argument("--runs", nargs="+", choices=list(RUNS))
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--states", type=Path, help="where SmolLM2 is kept after each run, for another reading")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--merge", nargs="+", type=Path)
@@ -421,7 +525,7 @@ def main():
         fit(options)
     else:
         for name in options.only:
-            {"smol": smol, "minilm": minilm, "null": null}[name](options)
+            {"size": size, "smol": smol, "minilm": minilm, "null": null}[name](options)
 
 
 if __name__ == "__main__":

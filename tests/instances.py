@@ -55,6 +55,7 @@ from lostwax.metrics.errors import (
     NearPixels,
     SpreadRMSE,
     TokensRight,
+    TokensWrong,
 )
 from lostwax.schedules import Cosine, Linear, StepDecay
 from lostwax.seeds import generator
@@ -243,6 +244,7 @@ INSTANCES = {
     Tweedie: tweedie_instances,
     MSE: lambda: ((MSE(),)),
     TokensRight: lambda: ((TokensRight(),)),
+    TokensWrong: lambda: ((TokensWrong(),)),
     BagRight: lambda: ((BagRight(),)),
     EditDistance: lambda: ((EditDistance(),)),
     MAE: lambda: ((MAE(),)),

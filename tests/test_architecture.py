@@ -48,6 +48,7 @@ ROOMS = [
     "policies",
     "reports",
     "verbs",
+    "workplaces",
     "recipes",
     "demo",
     "cli",

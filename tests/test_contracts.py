@@ -384,6 +384,8 @@ PARTS = {
     *("BaseTrajectory", "SetPolisher", "AnswerCheck", "Mixed", "GameSearch", "AnnealedSearch"),
     *("Annealing", "ProductSearch", "SetSearch", "RangedProblem", "EmbeddingSpace"),
     *("Equations", "Grid", "CodedTree", "SentenceResponse", "TokenSearch"),
+    *("Section", "Crowd", "WordList", "BoostedTable", "Knapsacks"),
+    "TunedWords",  # of two files, without a game that others could play
 }
 
 

@@ -47,5 +47,8 @@ from lostwax.verbs import audit as audit
 from lostwax.verbs import compare as compare
 from lostwax.verbs import report as report
 from lostwax.verbs import simulate as simulate
+from lostwax.workplaces import log_to_mlflow as log_to_mlflow
+from lostwax.workplaces import model_card as model_card
+from lostwax.workplaces import scorer as scorer
 
 __version__: str

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from lostwax.fields import redacted, shown
+from lostwax.provenance import fingerprint
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -311,6 +312,37 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, source: str = "w
     content = as_bytes(tensors)
     make_folder(source, path.parent)
     write(path, content, source=source, private=True)
+
+
+CHECKSUM = "checksum"  # the name of a tensor beside the others
+
+
+def write_checked(path: Path, tensors: Mapping[str, Tensor], *, source: str) -> None:
+    """The same, with a checksum that binds the tensors to the name of the file."""
+    write_tensors(path, {**tensors, CHECKSUM: _checksum(path, tensors)}, source=source)
+
+
+def read_checked(source: str, path: Path, device: str = "cpu", *, cure: str) -> dict[str, Tensor]:
+    """The tensors that `write_checked` wrote; raises ValueError with the cure if they are others."""
+    try:
+        tensors = read_tensors(source, path, device)
+    except ValueError as error:
+        raise ValueError(f"{error} {cure}") from error
+    stored = tensors.pop(CHECKSUM, None)
+    if stored is None or stored.tolist() != _checksum(path, tensors).tolist():
+        reason = "it has no checksum" if stored is None else "its checksum is wrong"
+        raise ValueError(f"{source}: {path} is damaged ({reason}). {cure}")
+    return tensors
+
+
+def _checksum(path: Path, tensors: Mapping[str, Tensor]) -> Tensor:
+    """(bytes,) a fingerprint of the tensors, their names and that of the file."""
+    import torch
+
+    names = sorted(tensors)
+    text = "\n".join([path.name, *names]).encode()
+    digest = fingerprint(torch.tensor(list(text)), *(tensors[name] for name in names))
+    return torch.tensor(list(bytes.fromhex(digest)), dtype=torch.uint8)
 
 
 def as_bytes(tensors: Mapping[str, Tensor]) -> bytes:

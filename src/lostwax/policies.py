@@ -188,6 +188,18 @@ def names() -> list[str]:
     return [field.name for field in fields(Policy) if field.name not in ("threshold", "attackers")]
 
 
+def limits_of(policy: Policy, breaches: Breaches) -> list[tuple[str, str, str]]:
+    """Each limit of the policy: its name, what it allows, and why it is broken (empty: kept)."""
+    broken = {breach.limit: breach.why for breach in breaches}
+    allowed = {name: value for name in names() if (value := getattr(policy, name)) is not None}
+    for kind, limits in policy.attackers.items():
+        allowed |= {f"attackers.{kind}.{limit}": value for limit, value in limits.items()}
+    return [
+        (name, f'"{value}"' if isinstance(value, str) else f"{value:g}", broken.get(name, ""))
+        for name, value in allowed.items()
+    ]
+
+
 def _check(limit: str, name: str, value: object) -> None:
     """Refuse a limit of the wrong type, or one that would pass everything; `name` is what the message calls it."""
     if limit == "max_grade":
@@ -389,9 +401,10 @@ def _knowledge_margin(policy: Policy, audit: Audit, _: Finding) -> Measured:
     margin, allowed = audit.attackers.margin, policy.max_knowledge_margin or 0
     if margin is None:
         raise UndecidedError("It does not state how many records its attackers know.")
-    more = [missing for missing in audit.attackers.by_missing if missing > allowed]
+    curve = audit.attackers.by_missing.items()
+    more = [missing for missing, rung in curve if missing > allowed and rung.grade is not Grade.UNDECIDED]
     if margin <= allowed and min(more, default=math.inf) > 2 * (allowed + 1):  # far fewer may be enough
-        raise UndecidedError(f"It tried no attacker who misses a few more than {allowed} records.")
+        raise UndecidedError(f"It tried no attacker, or too few games, who misses a few more than {allowed} records.")
     return Measured(margin, f"records still come back to an attacker who misses {margin}.")
 
 

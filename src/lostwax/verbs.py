@@ -95,6 +95,7 @@ def audit(
     mechanism: Mapping[str, Any] | None = None,
     before: Any = None,
     tokenizer: Any = None,
+    engine: Engine | None = None,
 ) -> Audit:
     """Can training records be rebuilt from this model?
 
@@ -133,9 +134,9 @@ def audit(
         threshold: A record counts as rebuilt if its error is at most this many feature standard deviations.
         metrics: Further metrics, beside the mean errors, and for images PSNR, SSIM and LPIPS (if its weights are
             available).
-        max_minutes: Time limit for the whole audit, where no `attack` is named; None for no limit, except 10 minutes
-            with `OwnTraining`. With a fitted model: for refitting it, 5 minutes if None; with `Weak`, for the search
-            for its table, 40 seconds if None.
+        max_minutes: Time limit for the whole audit; None for no limit, except 10 minutes with `OwnTraining` where no
+            `attack` is named. The audit keeps what is done then, and says what is not. With a fitted model: for
+            refitting it, 5 minutes if None; with `Weak`, for the search for its table, 40 seconds if None.
         attackers: Who is tried beside the adversary of the games: "anyone", "outsider", "insider" (who misses several
             rows). None tries all who take little time; a name, or `max_minutes`, allows a longer search. With `data`.
         mechanism: With a fitted model: the noise that its training added, as arguments of `lw.bound`, such as
@@ -144,6 +145,8 @@ def audit(
             knows no record, and the audit is about the records that changed (docs/updates.md). With a fine-tuned
             language model: the public model that it was made of; each is a folder as the Hugging Face hub lays it out,
             a .gguf file, or a state_dict, and `data` are the texts (docs/text.md).
+        engine: Where models are trained or refitted: `lw.shadows.Local()` if None, `lw.shadows.Ray()` on a cluster, or
+            `lw.shadows.Checkpoints(folder)`, which keeps them: an audit that was stopped continues (docs/scaling.md).
         tokenizer: Of a language model: its tokenizer.json, or an object that encodes texts; None for the one in the
             folder.
     """
@@ -158,10 +161,12 @@ def audit(
     from lostwax import audits
     from lostwax.access import Weights
     from lostwax.adapters.net_state import unwrapped
-    from lostwax.audits.checks import as_attackers
+    from lostwax.audits.checks import as_attackers, check_kind
     from lostwax.games import Knowledge
 
-    settings = audits.Settings(games, seed, threshold, max_minutes, as_attackers(attackers))
+    if engine is not None:
+        check_kind("audit", "engine", engine)
+    settings = audits.Settings(games, seed, threshold, max_minutes, as_attackers(attackers), engine)
     maybe_words = before is not None or tokenizer is not None or isinstance(model, str | PathLike)
     if maybe_words and audits.is_about_words(model, before, tokenizer):
         unused = {"trainer": trainer, "threat": threat, "attack": attack, "prior": prior, "secrets": secrets}
@@ -201,7 +206,7 @@ def audit(
     prior, secrets = prior.detached(), secrets.detached()
     if len(secrets):  # an empty set is refused later
         audits.check_games(games, len(secrets), "one secret per game")
-    audits.check_minutes(max_minutes, attack)
+    audits.check_minutes(max_minutes)
     knowledge = Knowledge(model, trainer, threat, access or Weights(), prior)
     named = several or (() if attack is None else (attack,))
     return audits.audit_procedure(knowledge, secrets, settings, attacks=named, metrics=tuple(metrics))
@@ -225,6 +230,7 @@ def simulate(
     store: str | Path | None = None,
     engine: Engine | None = None,
     allow_mixed: bool = False,
+    part: tuple[int, int] = (1, 1),
 ) -> Iterator[tuple[Cohort, Release]]:
     """Train shadow models with the victim's trainer; yields chunks of (training sets, weights).
 
@@ -241,6 +247,8 @@ def simulate(
             it again. None: models are trained as they are iterated over, and not kept.
         engine: `lw.shadows.Local()`, the default, or `lw.shadows.Ray()`.
         allow_mixed: Add to stored models of another version of lostwax, torch or numpy; the store notes it.
+        part: (i, n) trains every n-th chunk of the store, from the i-th: for n processes that share it. What is
+            returned can be iterated over once all parts are done.
     """
     from lostwax.adapters.net_state import unwrapped
     from lostwax.audits import check_arguments
@@ -256,9 +264,13 @@ def simulate(
     if not 1 <= models < 2**63:
         raise ValueError(f"simulate: expected 1 <= models < 2**63, got {shown(models)}.")
     engine, prior = engine or Local(), prior.detached()
+    if store is None and part != (1, 1):
+        raise TypeError("simulate: a part is that of a store. Pass store=, or leave part out.")
     if store is None:
         return engine(trainer, net, threat, prior, models=models, seed=seed)
-    return Store(store, allow_mixed).simulate(Game(net, trainer, threat, prior, seed), models=models, engine=engine)
+    return Store(store, allow_mixed).simulate(
+        Game(net, trainer, threat, prior, seed), models=models, engine=engine, part=part
+    )
 
 
 def report(

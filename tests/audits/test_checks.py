@@ -145,18 +145,3 @@ def test_a_prior_of_copies_leaves_the_question_open():
 def test_a_small_prior_and_one_with_some_twins_are_let_be():
     for prior in (PRIOR[:20], joined(PRIOR, PRIOR)):
         assert not any("copies" in why for why in audited(Reads(), prior=prior).unanswered)
-
-
-def test_token_numbers_are_not_graded_by_distances():
-    x, y = torch.arange(40).view(10, 4) % 7, torch.arange(10) % 2
-    known, prior, secrets = Records(x, y).split(4, 4, 2, seed=0)
-    net, trainer = lw.nets.TextClassifier(7, 4, width=8), lw.GD(lr=0.1, steps=1)
-    with pytest.raises(TypeError, match="cannot be graded by distances"):
-        lw.audit(
-            net,
-            trainer=trainer,
-            threat=lw.Informed(known),
-            attack=lw.attacks.Tokens(),
-            prior=prior,
-            secrets=secrets,
-        )

@@ -27,7 +27,11 @@ def test_all_that_is_given_is_named():
 
 def test_a_class_that_is_given_has_its_own_mean():
     prior = Records(torch.tensor([[0.0], [2.0], [10.0]]), torch.tensor([0, 0, 1]))
-    assert given.class_means(prior, torch.tensor([1, 0, 7])).flatten().tolist() == [10, 1, 4]  # 7 has no record
+    assert given.class_means(prior, torch.tensor([1, 0, 7]), lambda x: x.mean(0)).flatten().tolist() == [
+        10,
+        1,
+        4,
+    ]  # 7 has no record
 
 
 def test_numbers_that_follow_from_the_given_ones_are_predicted():

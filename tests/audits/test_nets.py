@@ -2,6 +2,7 @@
 
 import time
 from copy import deepcopy
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.audits.play import Settings
 from lostwax.audits.released import audit_released
-from lostwax.games import Cohort
+from lostwax.games import Cohort, Guess
 from lostwax.learning.costs import Cost
 
 F = nn.functional
@@ -192,9 +193,69 @@ def transformer():
     return lw.nets.TextClassifier(20, 5)
 
 
+TRAINER = lw.GD(lr=0.3, steps=4)
+
+
+def sentences(n, seed):
+    draw = torch.Generator().manual_seed(seed)
+    return lw.Records(torch.randint(20, (n, 3), generator=draw), torch.randint(2, (n,), generator=draw))
+
+
+def classifier():
+    torch.manual_seed(0)
+    return lw.nets.TextClassifier(20, 3, width=6, layers=1)
+
+
+def test_sentences_come_back():
+    """With nothing named, Tokens runs; the nearest sentence is the one with most tokens in common."""
+    known, prior, secrets = sentences(10, 0), sentences(30, 1), sentences(6, 2)
+    audit = lw.audit(classifier(), trainer=TRAINER, threat=lw.Informed(known), prior=prior, secrets=secrets)
+    assert audit.grade == "exact"
+    assert audit.attack.startswith("Tokens")
+    assert audit.metric == "share of tokens wrong"
+    assert audit.guess.certified.all()
+    pool = torch.cat([prior.x, known.x])
+    nearest = (audit.truth.x[:, None] != pool).double().mean(2).amin(1)
+    assert audit.baselines[audit.oracle][audit.metric].tolist() == pytest.approx(nearest.tolist())
+
+
+def test_sentences_of_this_very_net():
+    data, net = sentences(12, 0), classifier()
+    start = deepcopy(net.state_dict())
+    trainer = lw.GD(lr=0.3, steps=4, init=lw.inits.Given(start))
+    release = trainer(net, Cohort(data[:0], data[torch.arange(12)[None]], torch.zeros(1).long()), seed=0)
+    net.load_state_dict({name: value[0] for name, value in release.params.items()}, strict=False)
+    audit = lw.audit(net, (data.x.numpy(), data.y.numpy()), trainer=trainer, games=3)
+    assert audit.grade == "exact"
+    assert audit.errors.max() == 0
+
+
+@dataclass(frozen=True)
+class AnyKnown:
+    """Answers a sentence that it knows, without a look at the release."""
+
+    def objection(self, knowledge):
+        return None
+
+    def prepare(self, knowledge, *, seed):
+        known = knowledge.facts.known_records
+
+        def reconstruct(release, hints=None):
+            rows = torch.randint(len(known), (len(release), 1), generator=torch.Generator().manual_seed(seed))
+            return Guess(known[rows], torch.zeros(len(release), 1))
+
+        return reconstruct
+
+
+def test_known_sentences_as_guesses_are_no_leak():
+    audit = procedure(classifier(), sentences(90, 3), TRAINER, attack=AnyKnown())
+    assert not audit.grade.leaks
+    assert not audit.beats_baselines(audit.findings[0]).any()
+
+
 @pytest.mark.parametrize("made", [Recurrent, pytest.param(transformer, marks=pytest.mark.slow)])
 def test_token_numbers(made):
-    """Candidates have a verdict; distances are refused, with what to do."""
+    """Candidates have a verdict; of a training function sentences are not rebuilt, with what to do."""
     torch.manual_seed(0)
     data = lw.Records(torch.randint(20, (80, 5)), classes(80, 2))
     net, train = made(), loop(F.cross_entropy)

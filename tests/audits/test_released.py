@@ -1,3 +1,4 @@
+import time
 from copy import deepcopy
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import lostwax as lw
 from lostwax.audits.released import _chosen, _Released
 from lostwax.clock import Clock
 from lostwax.games import Cohort
+from lostwax.grades import Grade
 from lostwax.learning.costs import Rate
 from lostwax.trainers import GD, SGD
 
@@ -388,3 +390,13 @@ def test_a_release_of_half_precision_is_audited_as_such():
     attack = lw.attacks.Secant(iterations=0)
     audit = lw.audit(net, table, trainer=trainer, games=2, attack=attack)
     assert any("relative error of 0," in note for note in map(str, audit.notes))
+
+
+def test_without_time_for_one_record_the_audit_is_undecided(released, monkeypatch):
+    """A named attack has a limit, and is not done with the first record: an error, before."""
+    net, start, table = released
+    monkeypatch.setattr(lw.Newton, "prepare", lambda *_, **__: time.sleep(60))
+    audit = lw.audit(net, table, trainer=trainer(start), attack=lw.Newton(), games=4, max_minutes=0.1)
+    assert audit.grade is Grade.UNDECIDED
+    assert any("the attack on the first record was not done in time" in why for why in audit.unanswered)
+    assert not audit.findings[0].rebuilt.any()

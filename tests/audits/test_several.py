@@ -50,9 +50,7 @@ def test_a_list_of_attacks_is_checked_before_anything_is_trained(attack, message
         audited(attack, games=20)
 
 
-def test_a_list_has_no_time_limit_and_no_data():
-    with pytest.raises(TypeError, match=r"cannot be combined with attack=\[...\]"):
-        audited([SMALL, Reads()], games=20, max_minutes=1)
+def test_a_list_takes_no_data():
     net, x = nn.Linear(4, 2), torch.rand(20, 4)
     with pytest.raises(TypeError, match="expected one attack with data"):
         lw.audit(net, lw.Records(x, torch.arange(20) % 2), trainer=lw.GD(), attack=[lw.Newton(), SMALL])

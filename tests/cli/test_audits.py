@@ -89,7 +89,6 @@ def test_nothing_is_run_before_folder_and_policy_are_good(recipe, capsys):
         (TRAINED + 'attack = lw.RecoNN(device="gpu")', "device='gpu' cannot be used here"),
         (TRAINED + "attack = 'RecoNN'", "expected attack to be an attack, such as lw.RecoNN(), got str"),
         (TRAINED.replace("secrets", "private"), "but not secrets (records to rebuild"),
-        (TRAINED + "max_minutes = 3", "max_minutes limits the choice among attacks"),
     ],
 )
 def test_mistakes_in_a_recipe_exit_2_without_a_traceback(recipe, capsys, text, words):

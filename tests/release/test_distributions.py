@@ -19,7 +19,7 @@ from release.conftest import build
 SOURCE = Path(lostwax.__file__).parent
 KINDS = {".py", ".pyi", ".json", ".js", ".css", ".jinja"}
 INFO = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
-EXTRAS = {"vision", "tables", "cluster", "boosting", "solver", "libraries", "docs", "dev", "all"}
+EXTRAS = {"vision", "tables", "cluster", "boosting", "solver", "text", "libraries", "docs", "dev", "all"}
 USABLE = ("vision", "tables", "cluster", "boosting", "solver")
 
 

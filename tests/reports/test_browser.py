@@ -206,6 +206,21 @@ def test_pages_have_numbers_and_only_long_tables_are_split(paper, browser, long_
     assert opened.page.eval_on_selector("thead", "head => getComputedStyle(head).display") == "table-header-group"
 
 
+@pytest.mark.parametrize("kind", ["of_pictures", "held_by_neurons", None])
+def test_decision_and_signature_are_one_sheet(kind, browser, folders, long_names):
+    """The details follow on other sheets, and on a screen the signature comes after them."""
+    opened = Opened(browser, long_names if kind is None else folders[kind])
+    order = "['#signoff', '#all'].map(part => document.querySelector(part).getBoundingClientRect().top)"
+    signed, details = opened.page.evaluate(order)
+    assert signed > details
+    opened.page.emulate_media(media="print")
+    for width, height in ((A4, 994), (LETTER, 926)):  # what margins leave, at 96 dots per inch
+        opened.page.set_viewport_size({"width": width, "height": 1000})
+        box = opened.page.locator(".signoff").bounding_box()
+        assert box["y"] + box["height"] <= height
+    assert opened.page.eval_on_selector(".signoff", "part => getComputedStyle(part).breakAfter") == "page"
+
+
 def test_the_first_screen_is_the_decision(browser, folders, long_names):
     """Grade, what it means and the suggestion are seen without scrolling, also on a telephone."""
     for path in (folders["of_pictures"], long_names):

@@ -65,6 +65,14 @@ def test_every_kind_is_a_whole_page_that_asks_nobody(audit):
     assert answer(audit).conclusion.headline in html.unescape(first)
 
 
+def test_the_first_screen_has_no_code_words(audit):
+    """No class, argument or call: those who decide read no Python. The class that was audited stands below."""
+    page = page_of(audit, records=False)
+    first = html.unescape(re.sub(r"<[^>]+>", " ", page[page.index('<section class="verdict') : page.index('id="who"')]))
+    assert not re.findall(r"\b[A-Z]?[a-z]+[A-Z]\w*|\w+_\w+|\w\(|\w=", first)
+    assert audit.subject in html.unescape(page)
+
+
 def test_strings_of_the_user_are_text(audit_of):
     audit = audit_of("of_pictures")
     released = replace(audit.findings[0], name=NASTY)

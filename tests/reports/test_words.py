@@ -7,20 +7,25 @@ from lostwax.metrics.estimate import clopper_pearson, median_interval
 from lostwax.numerals import at_most, number
 from lostwax.reports.advice import answer
 
-ROWS, RECORDS = "somebody who knows all other rows", "somebody who knows all other records"
+RECORDS = "somebody who knows all other records"
+QUERIES = (
+    "Somebody who knows all other rows and can query the model can rebuild the missing one; from 2 missing rows on "
+    "nothing was rebuilt."
+)
 
 
 @pytest.mark.parametrize(
     ("kind", "grade", "tone", "headline"),
     [
-        ("of_a_table", Grade.EXACT, "alarm", f"Every record tried can be rebuilt from this model by {ROWS}."),
+        ("of_a_table", Grade.EXACT, "alarm", QUERIES),
         (
             "by_accident",
             Grade.EXACT,
             "alarm",
-            f"Every record tried can be rebuilt from this model at its optimum by {ROWS}.",
+            "Somebody who knows all rows but 2 can rebuild the missing ones at its optimum; from 3 missing rows on "
+            "nothing was rebuilt.",
         ),
-        ("one_game", Grade.EXACT, "alarm", f"The record tried can be rebuilt from this model by {ROWS}."),
+        ("one_game", Grade.EXACT, "alarm", QUERIES),
         (
             "of_pictures",
             Grade.RECOGNISABLE,

@@ -12,11 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from sklearn.datasets import load_wine
+from sklearn.neural_network import MLPClassifier
 
 import lostwax as lw
 from lostwax.games import Trainer
 from lostwax.provenance import build
-from lostwax.shadows import Local, Ray, Store
+from lostwax.shadows import Checkpoints, Local, Ray, Store
 from lostwax.shadows.ray import _start
 from shadows.game import CHUNK, fill, game, tree
 
@@ -135,6 +137,31 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path):
     list(Store(tmp_path / "there").simulate(fragile, models=300, engine=Ray(workers=2)))
     assert mark.exists(), "no worker was killed"
     assert tree(tmp_path / "here") == tree(tmp_path / "there")
+
+
+def same(audit, other):
+    for ours, theirs in zip(audit.findings, other.findings, strict=True):
+        assert torch.equal(ours.guess.records.x, theirs.guess.records.x)
+        assert torch.equal(ours.guess.confidence, theirs.guess.confidence)
+
+
+def test_an_audit_is_the_same_though_a_worker_is_killed(tmp_path):
+    net, trainer, threat, prior, _ = game()
+    mark = tmp_path / "mark"
+    asked = {"trainer": DiesOnce(trainer, str(mark)), "threat": threat, "prior": prior, "attack": lw.KernelRidge()}
+    asked["secrets"] = lw.records.digits().split(20, 150, 6, seed=0)[2]
+    mark.touch()  # not here
+    here = lw.audit(net, **asked)
+    mark.unlink()
+    there = lw.audit(net, **asked, engine=Checkpoints(tmp_path / "kept", Ray(workers=2)))
+    assert mark.exists(), "no worker was killed"
+    same(here, there)
+
+
+def test_a_model_is_refitted_on_the_cluster():
+    X, y = (part[:60] for part in load_wine(return_X_y=True))
+    model = MLPClassifier((2,), max_iter=5, random_state=0).fit(X, y)
+    same(*(lw.audit(model, (X, y), games=4, engine=engine) for engine in (None, Ray(workers=2))))
 
 
 @dataclass(frozen=True)

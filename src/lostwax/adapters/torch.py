@@ -88,13 +88,14 @@ def taken_by(net: nn.Module) -> torch.dtype:
     return torch.float64 if kinds == {torch.float64} else torch.float32
 
 
-def read_table(data: Any, dtype: torch.dtype) -> Records:
-    """The training set (X, y) in the trainer's dtype; integers in y are classes."""
+def read_table(data: Any, dtype: torch.dtype, *, tokens: bool = False) -> Records:
+    """The training set (X, y) in the trainer's dtype, `tokens` in int64; integers in y are classes."""
+    kind = torch.int64 if tokens else dtype
     if isinstance(data, Records):
         plain = data.detached().to(dtype)
-        return replace(plain, x=plain.x.to(dtype)) if not plain.x.is_floating_point() else plain
+        return replace(plain, x=plain.x.to(kind)) if not plain.x.is_floating_point() else plain
     X, y = inputs.unpack(data)
-    x = torch.from_numpy(inputs.features(X)).to(dtype)
+    x = torch.from_numpy(inputs.features(X)).to(kind)
     labels = inputs.targets(y, len(x))
     if labels.dtype.kind not in "iubf":
         got = labels.dtype

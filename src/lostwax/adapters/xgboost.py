@@ -184,7 +184,7 @@ class XGBoostModel(BoostedModel):
         """What the trees say about rows (n, d), with codes for categories; y are class numbers or targets."""
         if any(np.isnan(nodes.size).any() for nodes in self.trees):
             raise SettingNotReadError(
-                "a file without sum_hessian was not read: the sums of nodes were removed from it. Pass "
+                f"{self.name} without sum_hessian was not read: the sums of nodes were removed from it. Pass "
                 "threat=lw.Weak(size=len(y)), which does not need them",
                 ".",
             )

@@ -25,7 +25,7 @@ from lostwax.learning.costs import DOUBLE, Cost, Rate, in_training
 from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.losses import CrossEntropy, MultiLabel, SquaredError
 from lostwax.progress import progress
-from lostwax.shadows import Local
+from lostwax.shadows import models_of
 
 CLIP = 3.0  # robust deviations, beyond which a reference model counts as this far
 TO_DEVIATION = 1.4826  # of the median distance from the median, for a Gaussian
@@ -92,7 +92,7 @@ class CalibratedLosses:
     def scores(self, knowledge: Knowledge, release: Release, records: Records, *, seed: int) -> Tensor:
         """(m, n) for each model of a release and each record: log p(loss | trained on) - log p(loss | not)."""
         own_seed = adversary_seed(seed, "reference models")
-        chunks = Local()(knowledge.trainer, knowledge.net, knowledge.threat, records, models=self.models, seed=own_seed)
+        chunks = models_of(knowledge, knowledge.threat, records, models=self.models, seed=own_seed)
         seen, member = [], []
         with progress("reference models", self.models) as advance:
             for cohort, reference in chunks:

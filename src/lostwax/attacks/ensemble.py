@@ -24,7 +24,7 @@ from lostwax.learning.shadow_tables import adversary_seed, finite_models
 from lostwax.learning.standardise import Standardise
 from lostwax.progress import counted
 from lostwax.seeds import generator
-from lostwax.shadows import Local
+from lostwax.shadows import models_of
 
 PATIENCE = 2  # rounds without a smaller expected error end a game
 STUCK = 0.03  # share of the first expected error: above it, the cloud did not close in
@@ -149,10 +149,10 @@ class Simulator(NamedTuple):
 
     def seen(self, members: Tensor, labels: Tensor, *purpose: int | str) -> Tensor:
         """(s, features) what the adversary would see if the secret were each of the members (s, q)."""
-        net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
+        net, access = self.knowledge.net, self.knowledge.access
         candidates = self.frame.records(members, labels)
         draws = adversary_seed(self.seed, *purpose)
-        chunks = Local()(trainer, net, InOrder(self.known), candidates, models=len(candidates), seed=draws)
+        chunks = models_of(self.knowledge, InOrder(self.known), candidates, models=len(candidates), seed=draws)
         return torch.cat([access(net, release) for _, release in chunks]).to(members.device)
 
 

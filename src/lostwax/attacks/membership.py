@@ -19,7 +19,7 @@ from lostwax.learning.costs import DOUBLE, Cost, Rate, predicted
 from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.metrics import MSE
 from lostwax.progress import progress
-from lostwax.shadows import Local
+from lostwax.shadows import models_of
 
 VARIANCES = 4  # tables of one game: scatter, variance, and what is compared with them
 REFITTED = 6  # tables of one candidate: its mean, its model, and what they are compared by
@@ -203,9 +203,9 @@ class _Refitting(NamedTuple):
 
     def _trained(self, pool: Records, chunk: int | None, *purpose: int | str) -> Iterator[tuple[Tensor, Tensor]]:
         """By chunks: rows of the pool, and what is seen of models trained on them, with draws of their own."""
-        net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
-        draws = adversary_seed(self.seed, *purpose)
-        for cohort, release in Local(chunk)(trainer, net, InOrder(self.known), pool, models=len(pool), seed=draws):
+        net, access, draws = self.knowledge.net, self.knowledge.access, adversary_seed(self.seed, *purpose)
+        threat = InOrder(self.known)
+        for cohort, release in models_of(self.knowledge, threat, pool, models=len(pool), seed=draws, chunk=chunk):
             yield cohort.index, access(net, release)  # (chunk,), (chunk, features)
 
 

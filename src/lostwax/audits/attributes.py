@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from lostwax.adapters.sklearn.refitting import Estimator, Refits, SealedEstimator
 from lostwax.attacks.membership import LikeliestRefit
-from lostwax.games import Access, Cohort, Columns, Hints, Informed, Knowledge, Note, Records, Topic
+from lostwax.audits.procedure import trained
+from lostwax.games import Access, Cohort, Columns, Engine, Hints, Informed, Knowledge, Note, Records, Topic
 from lostwax.learning.candidates import side_by_side
 from lostwax.seeds import generator
 
@@ -132,6 +133,7 @@ def infer(
     access: Access,
     repeats: int,
     seed: int,
+    engine: Engine | None = None,
 ) -> Inferred:
     """Fit a victim on each secret, and name its value in the column."""
     estimator, candidates, own, chances = table.games(column)
@@ -146,11 +148,12 @@ def infer(
     place = (games * candidates.x.shape[1] + own).unsqueeze(1)
     secrets = side_by_side(candidates)[place]  # (s, 1, ...)
     victims = Cohort(known, secrets, games)
-    release = ours(net, victims, seed=int(generator(seed, "victims", "attribute", column).integers(2**62)))
     threat = Informed(known, candidates=candidates.x.shape[1])
+    knowledge = Knowledge(net, ours, threat, access, prior, engine)
+    release = trained(knowledge, victims, int(generator(seed, "victims", "attribute", column).integers(2**62)))
     attack = LikeliestRefit(repeats, rows)
     own_seed = int(generator(seed, "adversary", "attribute", column).integers(2**62))
-    reconstruct = attack.prepare(Knowledge(net, ours, threat, access, prior), seed=own_seed)
+    reconstruct = attack.prepare(knowledge, seed=own_seed)
     hints = Hints(candidates=candidates, chances=chances)
     truth = candidates.x[games, own]  # (s, ...)
     named, swapped = (

@@ -15,7 +15,7 @@ from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.audits.luck import FEWEST
 from lostwax.audits.scoring import pixel_range
 from lostwax.fields import shown
-from lostwax.games import Attack, Attacker, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
+from lostwax.games import Attacker, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.nets import check_values
 from lostwax.seeds import generator
@@ -134,28 +134,31 @@ def check_alike(secrets: Records, prior: Records) -> None:
 
 
 _TOKENS = (
-    "Sentences of token numbers cannot be graded by distances. Ask which of some candidates it was trained on: "
-    "lw.audit(net, trainer=..., threat=lw.Informed(known, candidates=10), prior=prior, secrets=secrets). "
-    "To rebuild a sentence, prepare lw.attacks.Tokens and score its guesses with lw.metrics.TokensRight (docs/text.md)."
+    "Sentences of token numbers are rebuilt if lw.GD, SGD, Adam or AdamW trained on them. Else ask which of some "
+    "candidates it was trained on: lw.audit(net, trainer=..., threat=lw.Informed(known, candidates=10), prior=prior, "
+    "secrets=secrets) (docs/text.md)."
 )
 
 
-def check_numbers(records: Records, facts: Facts) -> None:
-    """Refuse token numbers, unless candidates are given: distances and luck would take them for quantities."""
-    takes = facts.trainer.takes_tokens or facts.trainer.one_by_one
-    if not records.inputs.is_floating_point() and takes and facts.given.candidates is None:
+def check_numbers(records: Records, facts: Facts) -> bool:
+    """Are records to be rebuilt sentences of token numbers? Refuse whole numbers that may be quantities."""
+    integers = not records.inputs.is_floating_point() and facts.given.candidates is None
+    if integers and facts.trainer.one_by_one:
         raise TypeError(
             f"audit: expected floating-point inputs, got {records.inputs.dtype}. Scale pixels to [0, 1] first, or use "
             f"records.to(torch.float32). {_TOKENS}"
         )
+    return integers and facts.trainer.takes_tokens
 
 
-def check_tokens(net: nn.Module, data: Any) -> None:
-    """Refuse a training set of whole numbers for a net that looks them up in an embedding table."""
+def check_tokens(net: nn.Module, data: Any, *, by_function: bool) -> bool:
+    """Is this a training set of whole numbers that the net looks up in an embedding table? Refuse a function's."""
     x = data.x if isinstance(data, Records) else data[0] if isinstance(data, tuple | list) and data else None
     whole = str(getattr(x, "dtype", "")).removeprefix("torch.") in ("int64", "int32", "int16")
-    if whole and any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in net.modules()):
+    looked_up = whole and any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in net.modules())
+    if looked_up and by_function:
         raise TypeError(f"audit: expected floating-point inputs, got token numbers. {_TOKENS}")
+    return looked_up
 
 
 def as_targets(trainer: Trainer, net: nn.Module, *several: Records) -> tuple[Trainer, tuple[Records, ...]]:
@@ -365,16 +368,10 @@ def check_games(games: int | None, most: int, why: str) -> None:
         raise ValueError(f"audit: expected 1 <= games <= {most} ({why}), got {shown(games)}.")
 
 
-def check_minutes(minutes: float | None, attack: Attack | Sequence[Attack] | None) -> None:
+def check_minutes(minutes: float | None) -> None:
     """A time limit, or None for none."""
     if minutes is None:
         return
-    if attack is not None:
-        named = "[...]" if isinstance(attack, Sequence) else f"{type(attack).__name__}(...)"
-        raise TypeError(
-            "audit: max_minutes limits the choice among attacks, and cannot be combined with "
-            f"attack={named}. Leave one of them out."
-        )
     if isinstance(minutes, bool) or not isinstance(minutes, int | float):
         raise TypeError(f"audit: expected max_minutes to be a number, or None for no limit, got {shown(minutes)}.")
     if not 0 < minutes < float("inf"):

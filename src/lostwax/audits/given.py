@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -81,11 +83,10 @@ def unknown(hints: Hints | None) -> Tensor | None:
     return None if hints is None or hints.parts is None else hints.parts[0, 0].isnan().cpu()
 
 
-def class_means(prior: Records, labels: Tensor) -> Tensor:
+def class_means(prior: Records, labels: Tensor, mean: Callable[[Tensor], Tensor]) -> Tensor:
     """(n, ...) for each label the mean of the prior's records with it; of all where it has none."""
-    x, y = prior.x.double().cpu(), prior.y.cpu()
-    mean = x.mean(0)
-    of = {label: x[y == label].mean(0) if bool((y == label).any()) else mean for label in torch.unique(labels).tolist()}
+    x, y, every = prior.x.double().cpu(), prior.y.cpu(), torch.unique(labels).tolist()
+    of = {label: mean(x[y == label]) if bool((y == label).any()) else mean(x) for label in every}
     return torch.stack([of[label] for label in labels.tolist()])
 
 

@@ -72,9 +72,7 @@ def audit_model(
     facts = trainer_facts(None if isinstance(trainer, type) else trainer, model, 1)
     in_steps = facts.differentiable and facts.steps is not None  # steps that an attack can invert
     own = facts.one_by_one  # a training function, which can be run again
-    timed = own or not facts.deterministic  # many models are trained
-    applies: tuple[str, ...] = ("attack", "max_minutes") if timed else ("attack",)
-    applies = applies if in_steps or own else ()
+    applies: tuple[str, ...] = ("attack", "max_minutes") if in_steps or own else ()
     _check_unused({**options, "sample_weight": sample_weight}, "a torch net", allowed=applies)
     if not in_steps and not own:
         release = ReleasedTable.of(torch_linear.read(model, data, trainer))
@@ -82,15 +80,16 @@ def audit_model(
         beside, audit = _beside_weights(model, release.table, settings), audit_table(release, settings, _shape(data))
         return audit if beside is None else worse_of(beside, audit, ())
     trainer = trainer if own else as_descent(trainer)
-    check_tokens(model, data)
-    table = torch_linear.read_table(data, torch_linear.taken_by(model) if own else trainer.computes_in(model))
+    tokens = check_tokens(model, data, by_function=own)
+    dtype = torch_linear.taken_by(model) if own else trainer.computes_in(model)
+    table = torch_linear.read_table(data, dtype, tokens=tokens)
     trainer, (table,) = as_targets(trainer, model, table)
     check_games(settings.games, len(table), "the records of the training set")
     attack = options["attack"]
     if isinstance(attack, list | tuple) and not hasattr(attack, "prepare"):
         raise TypeError("audit: expected one attack with data: several are compared on a way of training. Name one.")
-    check_minutes(settings.max_minutes, attack)
-    beside = _beside_weights(model, table, settings)
+    check_minutes(settings.max_minutes)
+    beside = None if tokens else _beside_weights(model, table, settings)
     if beside is not None and beside.grade.severe:
         return beside
     audit = audit_released(model, table, settings, trainer=trainer, attack=attack)
@@ -125,7 +124,7 @@ def _beside_weights(net: nn.Module, table: Records, settings: Settings) -> Audit
 
 def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: Any, access: Access | None) -> Audit:
     """By what can be read of it; and by refitting it, where that is not all and shows no serious leak."""
-    check_minutes(settings.max_minutes, None)
+    check_minutes(settings.max_minutes)
     clock = None if settings.max_minutes is None else Clock.started(settings.max_minutes)
     _announce(data, settings.games)
     with progress("reading the model"):

@@ -23,7 +23,7 @@ from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapp
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring, targets_right
 from lostwax.fields import redacted
-from lostwax.games import Attack, Attacker, Guess, Hints, Noted, Records
+from lostwax.games import Attack, Attacker, Engine, Guess, Hints, Noted, Records
 from lostwax.games.facts import attack_name
 from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
 from lostwax.games.notes import as_notes
@@ -32,6 +32,7 @@ from lostwax.progress import progress
 from lostwax.provenance import fingerprint, machine, versions
 from lostwax.seeds import generator
 
+BLIND_TOKENS = "blind guess (most frequent tokens)"
 BLIND, ORACLE = "blind guess (mean of the prior)", "nearest prior or known record"
 BLIND_OF_CLASS, FROM_LABEL = "blind guess (mean of its class)", "blind guess (predicted from the label)"
 FROM_PARTS = "predicted from the given numbers"
@@ -48,6 +49,7 @@ class Settings(NamedTuple):
     threshold: float = 0.05
     max_minutes: float | None = None
     attackers: tuple[Attacker, ...] | None = None  # who is tried beside the adversary of the games; None: all
+    engine: Engine | None = None  # where models are trained; None: here
 
     def tries(self, kind: Attacker) -> bool:
         """Whether attackers of this kind are tried."""
@@ -112,6 +114,11 @@ class OneGamePerRow:
     def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
         """Not measured."""
         return {}
+
+
+@dataclass(frozen=True)
+class BlindGuess:
+    """In place of an attack where none was done in time: a blind guess, without the model."""
 
 
 class Played(NamedTuple):
@@ -241,6 +248,14 @@ class Dealt:
             return found
         return replace(found, null_errors=self._nulls(answer), luck=self._luck(answer))
 
+    def without_model(self) -> Answer:
+        """The first baseline, as an answer."""
+        m, k = self.secrets.x.shape[:2]
+        every = chosen(self.secrets, torch.arange(k).expand(m, -1))
+        x = next(iter(self.blind(every).values()))  # (m k, ...)
+        y = self.prior.y.mode(0).values.expand(self.secrets.y.shape) if self._labels is None else self._labels
+        return Answer(BlindGuess(), Guess(Records(x.reshape(m, k, *x.shape[1:]), y.cpu()), torch.zeros(m, k)), 0.0)
+
     def groups(self, each: int) -> NDArray[np.int64]:
         """(games,) equal numbers for guesses from one release, and for games with the same secrets."""
         games = torch.arange(len(self.secrets)) if self.independent else distinct_games(self.secrets)
@@ -254,12 +269,13 @@ class Dealt:
         """The guesses behind `baselines`, (n, ...) each."""
         if (likeliest := given.likeliest_candidate(self.hints)) is not None:
             return {"likeliest candidate": likeliest}  # it has the secret before it: the nearest record is no measure
-        if self._labels is None:
-            guesses = {BLIND: self.prior.x.double().cpu().mean(0).expand_as(truth.x)}
+        if self._labels is None or (self.scoring.of_tokens and truth.y.is_floating_point()):
+            name = BLIND_TOKENS if self.scoring.of_tokens else BLIND
+            guesses = {name: self.scoring.typical(self.prior.x.double().cpu()).expand_as(truth.x)}
         elif truth.y.is_floating_point():
             guesses = {FROM_LABEL: given.predicted_from_label(self.prior, truth)}
         else:
-            guesses = {BLIND_OF_CLASS: given.class_means(self.prior, truth.y)}
+            guesses = {BLIND_OF_CLASS: given.class_means(self.prior, truth.y, self.scoring.typical)}
         if (unknown := given.unknown(self.hints)) is not None:
             guesses[FROM_PARTS] = given.predicted_from_parts(truth.x, self.prior.x.cpu(), unknown)
         nearest = self.scoring.oracle(truth.x, self._pool).nearest
@@ -352,6 +368,12 @@ class LeaveOneOut(OneGamePerRow):
         """The mean of the known rows, and the nearest of them."""
         return self._baselines
 
+    def without_model(self) -> Answer:
+        """The mean of the known rows, as an answer."""
+        y = self.table.y.mode(0).values.expand(self.secrets.y.shape)
+        guess = Records(self.blind.unsqueeze(1), y.unsqueeze(1))
+        return Answer(BlindGuess(), Guess(guess, torch.zeros(len(y), 1)), 0.0)
+
     def finding(self, answer: Answer) -> Finding:
         """One attack's guesses, scored."""
         found = self.scoring.finding(
@@ -411,7 +433,8 @@ class LeaveOneOut(OneGamePerRow):
             return self.beside._baselines
         near = self._nearest
         others = f"nearest known {self.noun}" if near.whole else f"nearest of {near.compared:,} known {self.noun}s"
-        guesses = {"blind guess (mean of the known)": self.blind, others: self.table.x[torch.from_numpy(near.rows)]}
+        blind = BLIND_TOKENS if self.scoring.of_tokens else "blind guess (mean of the known)"
+        guesses = {blind: self.blind, others: self.table.x[torch.from_numpy(near.rows)]}
         return {name: self.scoring.errors(guess, self.secrets.x) for name, guess in guesses.items()}
 
     def _luck(self, guess: Guess) -> Luck | None:

@@ -32,7 +32,7 @@ from lostwax.audits.checks import (
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
 from lostwax.audits.membership import NOT_MEASURED, Asked, was_in_it
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
-from lostwax.audits.play import Answer, Dealt, Played, Settings, filled, needs_swapped, play, swapped_games
+from lostwax.audits.play import Answer, Dealt, Played, Settings, filled, judged, needs_swapped, play, swapped_games
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.clock import Clock, TimeUp
 from lostwax.defences import in_words, undefended
@@ -57,7 +57,7 @@ from lostwax.learning.costs import Rate
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
-from lostwax.shadows import Game, Local, gaussian_weights
+from lostwax.shadows import Game, gaussian_weights, models_of
 from lostwax.trainers.stacked import Architecture
 
 LOOKED_AT, RECORDS = 16, 1_024  # victims, and known records of each, whose training loss is computed
@@ -76,14 +76,16 @@ def audit_procedure(
     attacks: Sequence[Attack] = (),
     metrics: Sequence[Metric] = (),
     entrants: Sequence[Attack] | None = None,
+    answered: bool = False,
 ) -> Audit:
     """Train one victim per game on secrets that the attack never sees, and score its guesses.
 
     If no attack is named, all that apply (of the `entrants`, if given) are run (`choice`) on the same victims, within
     `max_minutes`. Of several that are named, each has a line, named by its settings where their types are the same.
-    All that can be refused is refused before an attack is prepared, which may take hours.
+    Where none was done in time, the audit is undecided, with a blind guess; an error if it has to be `answered`. All
+    that can be refused is refused before an attack is prepared, which may take hours.
     """
-    knowledge, secrets = _with_targets(knowledge, secrets)
+    knowledge, secrets = _with_targets(replace(knowledge, engine=settings.engine), secrets)
     automatic, minutes = not attacks and entrants is None, settings.max_minutes
     if automatic and minutes is None and trainer_facts(knowledge.trainer, knowledge.net, 1).one_by_one:
         minutes = MINUTES
@@ -103,13 +105,16 @@ def audit_procedure(
     by_losses = knowledge.facts.given.candidates is None and not knowledge.facts.trainer.deterministic
     if automatic and knowledge.facts.given.candidates is None:
         asked = was_in_it(knowledge, cohort, game.release, seed=game.seed, clock=clock, rate=rate)
-    if len(attacks) == 1:
+    if len(attacks) == 1 and clock.end is None:
         tried = Tried((play(game, attacks[0]),))
     else:
-        rate = rate or Rate.unknown(knowledge, game.release)
-        every = attacks or entrants
-        tried = try_all(knowledge, partial(play, game), games=len(cohort), clock=clock, rate=rate, entrants=every)
-        tried = tried._replace(lines=tuple(_told_apart(line, attacks) for line in tried.lines))
+        rate, alone = rate or Rate.unknown(knowledge, game.release), len(attacks) == 1
+        options: dict[str, Any] = {"games": len(cohort), "clock": clock, "rate": rate, "alone": alone}
+        tried = try_all(knowledge, partial(play, game), entrants=attacks or entrants, **options)
+        if not tried.lines and answered:
+            raise ValueError(f"audit: no attack has an answer in time. {' '.join(tried.unanswered)}")
+        lines = [_told_apart(line, attacks) for line in tried.lines] or [judged(judging, judging.without_model())]
+        tried = tried._replace(lines=tuple(lines))
     metric = judging.scoring.headline.name
     lines = sorted(tried.lines, key=lambda line: (-line.finding.rebuilt.mean(), np.median(line.finding.errors[metric])))
     findings = tuple(line.finding for line in lines)
@@ -182,7 +187,7 @@ class _DealtGames(NamedTuple):
         """By the seed; what cannot be audited is refused."""
         trainer, threat, prior, seed = knowledge.trainer, knowledge.threat, knowledge.prior, victims_seed(settings.seed)
         check_alike(secrets, prior)
-        check_numbers(secrets, knowledge.facts)
+        of_tokens = check_numbers(secrets, knowledge.facts)
         games = settings.games
         if games is None:
             games = len(secrets) // threat.deal(secrets, 1, seed=seed).secrets
@@ -200,8 +205,9 @@ class _DealtGames(NamedTuple):
         pool = Records.together([prior, known])  # all that the adversary has
         population, hidden = (part.double().cpu() for part in (pool.x, secrets.x))
         threshold = settings.threshold if given.chance(hints) is None else 0.0  # a candidate is named or not
-        more = all_metrics(prior.x, metrics, whole=unknown is None)
+        more = all_metrics(prior.x, metrics, whole=unknown is None, of_tokens=of_tokens)
         scoring = Scoring.of(population, threshold, more, unknown=unknown, secrets=hidden)
+        scoring = Scoring.of_sentences(more) if of_tokens else scoring
         independent = anew and games <= len(torch.unique(secrets.matches(secrets)))
         return cls(
             cohort,
@@ -286,7 +292,7 @@ class _Trained:
         if judging.judge.gaussian_null:  # as many models that owe nothing to a training set
             own_seed = int(generator(self.seed, "untrained").integers(2**62))
             shadows = Game(knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior, own_seed)
-            self.untrained = gaussian_weights(shadows, len(cohort))
+            self.untrained = gaussian_weights(shadows, len(cohort), knowledge.engine)
 
     def answer(self, attack: Attack) -> Answer:
         """All games, by this attack."""
@@ -339,8 +345,12 @@ class _AsDealt(NamedTuple):
 
 def trained_victims(knowledge: Knowledge, cohort: Cohort, seed: int) -> Release:
     """One victim per game, in as many chunks as memory asks for: it is trained as shadow models are."""
-    dealt, own_seed = _AsDealt(cohort), victims_seed(seed)
-    chunks = Local()(knowledge.trainer, knowledge.net, dealt, cohort.shared, models=len(cohort), seed=own_seed)
+    return trained(knowledge, cohort, victims_seed(seed))
+
+
+def trained(knowledge: Knowledge, cohort: Cohort, seed: int) -> Release:
+    """One model for each set of a cohort that was dealt before."""
+    chunks = models_of(knowledge, _AsDealt(cohort), cohort.shared, models=len(cohort), seed=seed)
     releases = []
     with progress("victims", len(cohort)) as advance:
         for some, release in chunks:

@@ -42,6 +42,7 @@ from lostwax.games import (
     Attack,
     Cohort,
     Columns,
+    Engine,
     Guess,
     HintFacts,
     Hints,
@@ -106,7 +107,7 @@ def audit_refitted(
     estimator = _estimator(model, X, y, sample_weight, split)
     try:
         with progress("trial fits"):
-            game = clock.run(lambda: _Game.of(estimator, split, stated.all_weights, sampled=sampled))
+            game = clock.run(lambda: _Game.of(estimator, split, stated.all_weights, settings.engine, sampled=sampled))
     except TimeUp:
         raise ValueError(
             f"audit: max_minutes is too short: fitting {type(model).__name__} a few times was not done in time. Allow "
@@ -124,7 +125,7 @@ def audit_refitted(
         left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
         knowledge = Knowledge(nn.Identity(), trainer, threat, access, prior)
         try:
-            played = audit_procedure(knowledge, secrets, left, entrants=entrants)
+            played = audit_procedure(knowledge, secrets, left, entrants=entrants, answered=bool(audits))
             audits[name] = replace(played, split_spread=SPLIT_SPREAD)
         except ValueError as error:
             if not audits:
@@ -233,17 +234,20 @@ class _Game(NamedTuple):
     trial: Trial
     sealed: SealedEstimator
     sees_parameters: bool
+    engine: Engine | None  # its workers fit; None: processes here
     reproduced: bool  # a fit on all rows gives the released model, where fitting is deterministic
     more: tuple[str, ...]  # attributes in which the released model holds more than that fit
 
     @classmethod
-    def of(cls, estimator: Estimator, split: Split, sees_parameters: bool, *, sampled: bool) -> _Game:
+    def of(
+        cls, estimator: Estimator, split: Split, sees_parameters: bool, engine: Engine | None, *, sampled: bool
+    ) -> _Game:
         """Fit a few models on known rows and examples."""
         known, examples, secrets = (part.numpy() for part in split.parts)
         one, *others = (np.append(known, example) for example in (examples[0], *examples[:-TRIED:-1]))
         trial = tried(estimator, one, *others)
         again = trial.estimator.reproduced() if trial.deterministic and not sampled else (True, ())
-        return cls(trial, SealedEstimator(trial.estimator, secrets.tolist()), sees_parameters, *again)
+        return cls(trial, SealedEstimator(trial.estimator, secrets.tolist()), sees_parameters, engine, *again)
 
     @property
     def name(self) -> str:
@@ -292,11 +296,15 @@ class _Game(NamedTuple):
             for name in self.more
         ]
 
+    def processes(self, fits: int) -> int:
+        """In how many processes of this machine so many models are fitted; an engine has its own."""
+        return 1 if self.engine is not None else processes_for(self.trial.seconds * fits)
+
     def repeats(self, secrets: int, examples: int, seconds: float) -> int:
         """Refits per candidate: one where fitting is deterministic, else as many as fit into half of the time."""
         if self.trial.deterministic or self.public_draws:
             return 1
-        processes = processes_for(self.trial.seconds * secrets * REPEATS[0])
+        processes = self.processes(secrets * REPEATS[0])
         fits = seconds / 2 / self.trial.seconds * processes - 2 * secrets - examples - REFERENCE[1]
         return next((each for each in REPEATS if each * secrets <= fits), REPEATS[-1])
 
@@ -313,7 +321,7 @@ class _Game(NamedTuple):
             (*parameters, *fingerprints, *(f"{OUTPUTS}.{place}" for place in places)),
             self.trial.deterministic,
             self.public_draws,
-            processes_for(self.trial.seconds * fits),
+            self.processes(fits),
         )
 
     def attributes(
@@ -327,7 +335,8 @@ class _Game(NamedTuple):
             fits = rows.fits(column, repeats)
             trainer = partial(self.trainer, fits, candidates_seen=True)
             work = partial(infer, rows, column, trainer=trainer, access=access, repeats=repeats, seed=seed)
-            seconds = fits * self.trial.seconds / processes_for(fits * self.trial.seconds)
+            work = partial(work, engine=self.engine)
+            seconds = fits * self.trial.seconds / self.processes(fits)
             try:
                 if seconds > clock.left:
                     raise TimeUp

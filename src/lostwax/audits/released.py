@@ -12,19 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.access import Weights
-from lostwax.attacks import Ensemble, KernelRidge, Newton, Secant
+from lostwax.attacks import Ensemble, KernelRidge, Newton, Secant, Tokens
 from lostwax.audits import given
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
 from lostwax.audits.choice import available_bytes, in_bytes
 from lostwax.audits.conclusion import FEW
 from lostwax.audits.membership import NOT_MEASURED, SHARE, Asked, was_in_it
-from lostwax.audits.play import Answer, Dealt, LeaveOneOut, Settings, filled, play
+from lostwax.audits.play import Answer, Dealt, LeaveOneOut, Settings, filled, judged, play
 from lostwax.audits.procedure import MINUTES, trained_victims, victims_seed
 from lostwax.audits.retrained import Retrained, known_draws, retrained
-from lostwax.audits.scoring import Scoring
+from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.clock import Clock, TimeUp, in_words
-from lostwax.games import Adversary, Attack, Cohort, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
+from lostwax.games import Adversary, Attack, Cohort, Engine, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
 from lostwax.games.facts import attack_facts, trainer_facts
 from lostwax.games.judges import OneToOne
 from lostwax.games.protocols import prepared, refusal
@@ -53,7 +53,7 @@ PEOPLE_HELD_OUT = (
 )
 EASIER = "An easier question, which of two records was trained on, takes less time: attack=lw.attacks.Refit()."
 TOO_SHORT = (
-    "audit: max_minutes is too short: the attack on the first record was not done in time. Allow twice as much, name a "
+    "max_minutes is too short: the attack on the first record was not done in time. Allow twice as much, name a "
     "quicker attack, train in several processes (OwnTraining(train, processes=...)), or freeze all layers but the last "
     f"ones. {EASIER}"
 )
@@ -70,9 +70,10 @@ def audit_released(
     """Play records that are drawn by the seed against the weights that the net holds.
 
     In each the adversary knows all other records and how the net was trained; the attack is prepared anew. Unless named
-    it is Newton, Secant where training cannot be differentiated, or one that averages over private draws. Models that
-    are trained one by one take long: an attack that fits into `max_minutes` is chosen, and as many games as fit are
-    played, unless `games` says how many. An attack that names candidates is given the missing record and another one.
+    it is Newton (of sentences Tokens), Secant where training cannot be differentiated, or one that averages over
+    private draws. Models that are trained one by one take long: an attack that fits into `max_minutes` is chosen, and
+    as many games as fit are played, unless `games` says how many. An attack that names candidates is given the missing
+    record and another one.
 
     That the trainer, on this very data, ends at these very weights is checked first; with private draws, that they are
     as near to retrained weights as those are to each other. A small miss can still hide records: each one that is not
@@ -90,14 +91,15 @@ def audit_released(
     at_start.load_state_dict(again.start)
     as_time_allows = games is None and (facts.one_by_one or not facts.deterministic)
     limited = as_time_allows or max_minutes is not None
-    game = _Released(at_start, table, trainer, again, seed, clock if limited else Clock(), rows)
+    alarm = clock if limited else Clock()
+    game = _Released(at_start, table, trainer, again, seed, alarm, rows, settings.engine)
     automatic, skipped = attack is None, tuple[str, ...]()
     if attack is None and facts.differentiable and facts.deterministic:
-        attack = Newton(bank=100)
+        attack = Newton(bank=100) if table.x.is_floating_point() else Tokens()
     elif attack is None:
         wanted = ENOUGH if games is None else len(rows)
         attack, skipped = _chosen(game.known(rows[0]), again.rate, clock.left, wanted, limited)
-    asked = _was_in_it(at_start, table, trainer, again.rate, clock, seed) if automatic else Asked()
+    asked = _was_in_it(at_start, table, trainer, again.rate, clock, settings) if automatic else Asked()
     game.among = CANDIDATES if attack_facts(attack).names_candidates else None
     knowledge = game.known(rows[0])
     if (sentence := refusal(attack, knowledge)) is not None:
@@ -113,7 +115,7 @@ def audit_released(
     try:
         line = play(game, attack)
     except TimeUp:
-        raise ValueError(TOO_SHORT) from None
+        line, skipped = judged(game.judging, game.judging.without_model()), (*skipped, TOO_SHORT)
     line = line._replace(finding=replace(line.finding, name="as released"))
     easier = automatic and facts.one_by_one and not line.finding.rebuilt.any()
     return filled(
@@ -153,11 +155,12 @@ def audit_released(
     )
 
 
-def _was_in_it(net: nn.Module, table: Records, trainer: Trainer, rate: Rate, clock: Clock, seed: int) -> Asked:
+def _was_in_it(net: nn.Module, table: Records, trainer: Trainer, rate: Rate, clock: Clock, settings: Settings) -> Asked:
     """Who was trained on, asked of nets that are trained for it on a part of the table, if there is time for them."""
     if trainer_facts(trainer, net, len(table)).deterministic:
         known = "all of training is known, and whoever knows all other records can check a guess by training on it."
         return Asked(left_out=(f"{NOT_MEASURED} {known}",))
+    seed, engine = settings.seed, settings.engine
     people, in_time = min(MOST_PEOPLE, int(PEOPLE_SHARE * len(table))), SHARE * clock.left / max(rate.training, 1e-9)
     if people < FEW:
         needs = f"it takes {FEW} records that are a fifth of the data at most."
@@ -172,7 +175,7 @@ def _was_in_it(net: nn.Module, table: Records, trainer: Trainer, rate: Rate, clo
     secret = torch.zeros(len(table), dtype=torch.bool)
     secret[torch.from_numpy(generator(seed, "people held out").permutation(len(table))[:people])] = True
     threat = Informed(table[~secret])
-    knowledge = Knowledge(net, trainer, threat, Weights(), threat.known)
+    knowledge = Knowledge(net, trainer, threat, Weights(), threat.known, engine)
     cohort = threat.deal(table[secret], people, seed=victims_seed(seed))
     try:
         release = clock.run(lambda: trained_victims(knowledge, cohort, seed))
@@ -233,6 +236,7 @@ class _Released:
     seed: int
     clock: Clock
     rows: Tensor  # (m,) the missing record of each game
+    engine: Engine | None
     among: int | None = None  # how many candidates are given; None: records are rebuilt
     memory: tuple[str, ...] = ()  # what the attack needs, in words, if that is much: said before it is taken
     hints: Hints | None = None  # the candidates of each game
@@ -245,12 +249,15 @@ class _Released:
         ordered = trainer_facts(trainer, self.net, len(self.table)).ordered
         if ordered and is_dataclass(trainer) and not isinstance(trainer, type):
             trainer = replace(trainer, place=int(row))
-        return Knowledge(self.net, trainer, threat, Weights(), widened(threat.known, self.table).prior)
+        prior = widened(threat.known, self.table).prior
+        return Knowledge(self.net, trainer, threat, Weights(), prior, self.engine)
 
     def deal(self, threshold: float) -> None:
         """Set how answers are scored; and the candidates of each game: the missing record, and others of the table."""
         table, there = self.table, self.rows.to(self.table.x.device)
         self.scoring = Scoring.of(table.x.double().cpu(), threshold if self.among is None else 0.0, with_secrets=True)
+        if not table.x.is_floating_point():
+            self.scoring = Scoring.of_sentences(all_metrics(table.x, (), of_tokens=True))
         if self.among is None:
             return
         if len(torch.unique(table.x.flatten(1), dim=0)) < self.among:
@@ -263,7 +270,7 @@ class _Released:
         """Records that are rebuilt beside the mean of the others, or candidates that are named."""
         table = Records(self.table.x.double().cpu(), self.table.y.cpu())
         if self.hints is None:
-            blind = (table.x.sum(0) - table.x[self.rows]) / (len(table) - 1)  # (games, ...) mean of the known
+            blind = self.scoring.typical_others(table.x, self.rows)
             return LeaveOneOut(table, self.rows, self.scoring, blind, noun="record")
         secrets = Records(table.x[self.rows].unsqueeze(1), table.y[self.rows].unsqueeze(1))
         return Dealt(secrets, table, table, self.hints, self.scoring, OneToOne())

@@ -216,7 +216,8 @@ def _replaced(table: Records, rows: Tensor, ordered: bool) -> Cohort:
 
     def replaced(part: Tensor) -> Tensor:
         copies = repeated(part)
-        copies[torch.arange(1, models), places.to(device)] = part.mean(0)
+        mean = part.mean(0) if part.is_floating_point() else part.mode(0).values  # of tokens the most frequent
+        copies[torch.arange(1, models), places.to(device)] = mean
         return copies
 
     features = None if table.features is None else replaced(table.features)

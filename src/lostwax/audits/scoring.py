@@ -23,10 +23,13 @@ from lostwax.metrics import (
     MSE,
     PSNR,
     SSIM,
+    BagRight,
+    EditDistance,
     LargestError,
     NearestKnown,
     Oracle,
     SpreadRMSE,
+    TokensWrong,
     nearest_known,
     nearest_neighbour,
 )
@@ -166,12 +169,18 @@ LABEL_AGREES = 1e-3  # a real-valued label is right within this many of its stan
 class Scoring:
     """The metrics of an audit: one decides what counts as rebuilt, one is the headline, and there may be more."""
 
-    criterion: SpreadRMSE | LargestError
-    headline: MSE | SpreadRMSE
+    criterion: SpreadRMSE | LargestError | TokensWrong
+    headline: MSE | SpreadRMSE | TokensWrong
     threshold: float
     more: tuple[Metric, ...] = ()
     unknown: Tensor | None = None  # (d,) the numbers of a record that the adversary is not given; None: all of them
     cells: CellView | None = None  # how categories and missing values are compared; None: all are numbers
+    of_tokens: bool = False  # records are sentences of token numbers, which are equal or not
+
+    @classmethod
+    def of_sentences(cls, more: tuple[Metric, ...] = ()) -> Scoring:
+        """A sentence is rebuilt if all its tokens are right, each at its place."""
+        return cls(TokensWrong(), TokensWrong(), 0.0, more, of_tokens=True)
 
     @classmethod
     def of_cells(cls, x: Tensor, columns: Columns, threshold: float) -> Scoring:
@@ -223,7 +232,8 @@ class Scoring:
     def errors(self, guess: Tensor, truth: Tensor) -> dict[str, NDArray[np.float64]]:
         """Every metric of every game, by name."""
         ours, theirs = self._unknown_part(guess), self._unknown_part(truth)
-        several = (self.criterion, self.headline, *((MSE(),) if self.cells is None else ()))  # codes have no squares
+        numbers = self.cells is None and not self.of_tokens  # codes have no squares
+        several = (self.criterion, self.headline, *((MSE(),) if numbers else ()))
         errors = {metric.name: _numbers(metric, metric(ours, theirs)) for metric in dict.fromkeys(several)}
         for metric in self.more:
             pair = (ours, theirs) if stated(metric, MetricFacts()).of_parts else (guess, truth)
@@ -232,8 +242,8 @@ class Scoring:
 
     def by_cell(self) -> Scoring:
         """The same, where a row counts as rebuilt if every cell of it is: by the largest error, not by the mean."""
-        spread = self.criterion.deviation if self.cells is None else self.cells.spread
-        return replace(self, criterion=LargestError(spread))
+        spread = stated(self.criterion, MetricFacts()).deviation if self.cells is None else self.cells.spread
+        return self if spread is None else replace(self, criterion=LargestError(spread))
 
     def scores(self, guess: Tensor, truth: Tensor) -> Scores:
         """The two errors that decide, of pairs (n, ...)."""
@@ -260,15 +270,27 @@ class Scoring:
     def oracle(self, truth: Tensor, pool: Tensor) -> Oracle:
         """The records of the pool as guesses, in units of the headline: per pixel, or in deviations of a feature."""
         truth, pool, unit = self._unknown_part(truth), self._unknown_part(pool), self._unit
-        return nearest_neighbour(truth / unit, pool / unit)
+        return nearest_neighbour(truth / unit, pool / unit, of_tokens=self.of_tokens)
 
     def nearest_known(self, table: Tensor, games: Tensor) -> NearestKnown:
         """The nearest other record of a table (n, ...) for each game, in units of the headline."""
-        return nearest_known(self._unknown_part(table), games, self._unit)
+        return nearest_known(self._unknown_part(table), games, self._unit, of_tokens=self.of_tokens)
 
     def features(self, x: Tensor) -> Tensor:
-        """(n, ...) -> (n, D) numbers in units of the headline."""
+        """(n, ...) -> (n, D) numbers in units of the headline; tokens as corners, two of which are one apart."""
+        if self.of_tokens:
+            return _corners(int(x.max()) + 1)[x.long()].flatten(1)
         return (self._unknown_part(x) / self._unit).flatten(1)
+
+    def typical(self, x: Tensor) -> Tensor:
+        """(n, ...) -> (...) the mean record, or the most frequent token at each place."""
+        return x.mode(0).values if self.of_tokens else x.mean(0)
+
+    def typical_others(self, x: Tensor, rows: Tensor) -> Tensor:
+        """(m, ...) the same of all records but one, for each of these rows (m,)."""
+        if not self.of_tokens:
+            return (x.sum(0) - x[rows]) / (len(x) - 1)
+        return torch.stack([self.typical(x[torch.arange(len(x)) != row]) for row in rows])
 
     @property
     def _unit(self) -> Tensor | float:
@@ -281,7 +303,9 @@ class Scoring:
         return errors[self.criterion.name] <= self.threshold
 
 
-def all_metrics(prior: Tensor, asked: Sequence[Metric], *, whole: bool = True) -> tuple[Metric, ...]:
+def all_metrics(
+    prior: Tensor, asked: Sequence[Metric], *, whole: bool = True, of_tokens: bool = False
+) -> tuple[Metric, ...]:
     """The cheap metrics that suit the records, and those the user asked for, each tried on a record of the prior.
 
     Where a part of each picture is given (not `whole`), only the latter look at whole pictures.
@@ -296,7 +320,8 @@ def all_metrics(prior: Tensor, asked: Sequence[Metric], *, whole: bool = True) -
                 f'audit: metrics holds one called "{name}", and there is another of that name. Rename yours: '
                 'dataclasses.replace(metric, name="...").'
             )
-    ours = (MAE(), *(pixel_metrics(prior) if whole else ()))
+    ours: tuple[Metric, ...] = (MAE(), *(pixel_metrics(prior) if whole else ()))
+    ours = (BagRight(), EditDistance()) if of_tokens else ours
     return (*(metric for metric in ours if metric.name not in names), *asked)
 
 

@@ -103,8 +103,12 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
             why = "at the optimum although rounding alone does not hide them there"
         missing = (*missing, f"{unsolved:,} records were not rebuilt {why}.")
     population = len(rows) if released.sample is None else released.sample.population
-    if equation is not None and settings.tries(Attacker.INSIDER) and not any(rung.rebuilt for rung in rungs):
-        fitted = best.parts[0].fitted
+    if (
+        equation is not None
+        and settings.tries(Attacker.INSIDER)
+        and not any(rung.rebuilt == rung.tried for rung in rungs)
+    ):
+        fitted = (converged or parts)[0].fitted  # a solver that stopped early is no defence
         rungs += rungs_of_insiders(fitted, released.columns, settings, population)
     weightless = len(table) - len(rows)
     without = f"{weightless:,} rows have no weight: the model was not trained on them, and they are not tried."

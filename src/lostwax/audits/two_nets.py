@@ -79,7 +79,7 @@ def _fine_tuned(
     order = table.y.argsort(stable=True) if not table.y.is_floating_point() else torch.arange(len(table))
     secrets = table[order]
     counts = None if table.y.is_floating_point() else tuple(torch.bincount(secrets.y).tolist())
-    knowledge = Knowledge(start, trainer, Weak(len(table), per_class=counts), Weights(), prior)
+    knowledge = Knowledge(start, trainer, Weak(len(table), per_class=counts), Weights(), prior, settings.engine)
     hints = None if counts is None else Hints(labels=secrets.y[None])
     guess, seconds = _guessed(attack, knowledge, released, hints, settings.seed)
     guess = replace(
@@ -163,7 +163,7 @@ def _trained_again(
     difference = Release({name: sign * (weights[0][name] - weights[1][name])[None] for name in weights[0]})
     size = min(len(table) - 1, max(1, int(BASE_SHARE * len(prior))))
     paired = Paired(trainer, size, bases=min(BASES, len(prior)), scale=(size + 1) / len(table))
-    knowledge = Knowledge(at_start, paired, Informed(prior), Weights(), prior)
+    knowledge = Knowledge(at_start, paired, Informed(prior), Weights(), prior, settings.engine)
     guess, seconds = _guessed(attack, knowledge, difference, None, settings.seed)
     how = "unlearned" if unlearns else "trained again"
     kind = f"{type(net).__name__}, {how} by {type(trainer).__name__}"

@@ -33,9 +33,9 @@ from lostwax.audits.luck import Luck
 from lostwax.audits.opened_trees import Public, opened_trees
 from lostwax.audits.play import Answer, Errors, OneGamePerRow, Settings, check_shape, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Adversary, Cells, Columns, Guess, Kept, Records
+from lostwax.games import Adversary, Cells, Columns, Guess, Kept, MetricFacts, Records
 from lostwax.games.cells import Bounds
-from lostwax.games.facts import threat_facts
+from lostwax.games.facts import stated, threat_facts
 from lostwax.games.judges import OneToOne
 from lostwax.progress import clock_time, progress
 from lostwax.seeds import generator
@@ -59,7 +59,7 @@ Bools = NDArray[np.bool_]
 def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *, sample_weight: Any) -> Audit:
     """Rebuild all rows at once, and compare each with the true row that it is matched with."""
     games, seed, threshold, max_minutes, *_ = settings
-    check_minutes(max_minutes, None)
+    check_minutes(max_minutes)
     _check_threat(threat)
     opened = opened_trees(model)
     if is_booster(model):
@@ -339,9 +339,11 @@ class WholeTableGames(OneGamePerRow):
 
     def _units(self, x: Floats) -> Floats:
         """Numbers whose distance is the headline error, up to a factor."""
-        deviation: Floats = self.scoring.criterion.deviation.numpy()
-        varies = deviation > 0
-        return x[:, varies] / deviation[varies]
+        deviation = stated(self.scoring.criterion, MetricFacts()).deviation
+        if deviation is None:
+            return x
+        varies = deviation.numpy() > 0
+        return np.asarray(x[:, varies] / deviation.numpy()[varies])
 
     @cached_property
     def _baselines(self) -> dict[str, Errors]:

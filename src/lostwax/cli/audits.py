@@ -21,6 +21,7 @@ from lostwax.progress import progress
 from lostwax.recipes import Recipe, start
 
 if TYPE_CHECKING:
+    from lostwax.games import Engine
     from lostwax.policies import Breach
 
 # types of arguments, with the metavars that --help shows
@@ -65,7 +66,15 @@ def init(
 
 @exits_refused("audit: the recipe or code it calls")
 def audit(
-    recipe: RecipeFile, out: OwnFolder = None, policy: File = None, max_minutes: Number = None, records: bool = True
+    recipe: RecipeFile,
+    out: OwnFolder = None,
+    policy: File = None,
+    max_minutes: Number = None,
+    records: bool = True,
+    engine: Literal["local", "ray"] = "local",
+    address: Text = None,
+    workers: WholeNumber = None,
+    checkpoints: Folder | None = None,
 ) -> int:
     """Can training records be rebuilt? Runs a recipe and writes a report.
 
@@ -73,10 +82,15 @@ def audit(
         recipe: A Python file that defines a model and its data, or a net and how it is trained (lostwax init).
         out: The folder for the report. An earlier report of this recipe in it is replaced, nothing else.
         policy: Limits that the audit must keep (TOML); if one is broken, the exit code is 1.
-        max_minutes: Time limit for the whole audit, if the recipe names no attack.
+        max_minutes: Time limit for the whole audit, which keeps what is done then.
         records: Include original and rebuilt records in the report; they are personal data.
+        engine: Where models are trained or refitted: on this machine, or on a Ray cluster.
+        address: Address of the Ray cluster; by default one is started on this machine.
+        workers: Number of Ray workers.
+        checkpoints: A folder that keeps trained models: if stopped, run it again to continue.
     """
     _announce(recipe)
+    trained_by = _engine("audit", engine, address, workers, checkpoints)
     from lostwax.audits.text import as_table
     from lostwax.policies import Policy
     from lostwax.reports import check_folder
@@ -90,7 +104,7 @@ def audit(
         limits = None if policy is None else Policy.read(policy)
         read = Recipe.read(recipe)
         with progress(recipe.name):
-            result = read.audit(max_minutes=max_minutes)
+            result = read.audit(max_minutes=max_minutes, engine=trained_by)
         result = replace(result, provenance={**result.provenance, "recipe": recipe.name})
         breaches = [] if limits is None else limits.breaches(result)
         verdict = "" if limits is None else f"\n\npolicy {policy}: {'broken' if breaches else 'kept'}"
@@ -140,18 +154,23 @@ def _earlier_report(out: Path, recipe: str, *, records: bool) -> bool:
     return True
 
 
-def report(folder: ReportFolder, policy: File = None, records: bool = True) -> int:
-    """Write a report again from its own files.
+def report(
+    folder: ReportFolder, policy: File = None, records: bool = True, format: Literal["page", "sarif", "junit"] = "page"
+) -> int:
+    """Write a report again from its own files, or print it in a format of CI systems.
 
     Args:
         folder: The folder of `lostwax audit --out`.
         policy: Limits that the audit must keep (TOML); by default, those of the report. If one is broken, the exit code
             is 1.
         records: Keep original and rebuilt records; --no-records deletes them, so that the folder can be shared.
+        format: "sarif" (2.1.0) or "junit" (XML) print the result, without records, and leave the folder as it is.
     """
     from lostwax.policies import Policy
     from lostwax.reports import read
-    from lostwax.reports.fields import policy_of
+    from lostwax.reports.fields import policy_of, with_fields
+    from lostwax.reports.folder import NUMBERS
+    from lostwax.reports.formats import FORMATS
     from lostwax.verbs import report as write
 
     given_limits = None if policy is None else Policy.read(policy)
@@ -159,8 +178,12 @@ def report(folder: ReportFolder, policy: File = None, records: bool = True) -> i
         result = read(folder)
         limits = given_limits or policy_of(result)
         breaches = [] if limits is None else limits.breaches(result)
-        page = write(result, folder, records=records, policy=given_limits)
-    _print(str(page))
+        if format == "page":
+            text = str(write(result, folder, records=records, policy=given_limits))
+        else:
+            where = NUMBERS if folder.is_absolute() else (folder / NUMBERS).as_posix()
+            text = FORMATS[format](with_fields(result, {}, given_limits, ()), where).rstrip("\n")
+    _print(text)
     _show_breaches(breaches, policy or f"of {folder}")
     return 1 if breaches else 0
 
@@ -173,6 +196,7 @@ def simulate(
     engine: Literal["local", "ray"] = "local",
     address: Text = None,
     workers: WholeNumber = None,
+    part: Annotated[str, arg(metavar="I/N")] = "1/1",
 ) -> None:
     """Train shadow models of a recipe into a store. If stopped, run it again to continue.
 
@@ -183,19 +207,21 @@ def simulate(
         engine: Where to train: on this machine, or on a Ray cluster.
         address: Address of the Ray cluster; by default one is started on this machine.
         workers: Number of Ray workers.
+        part: Train every n-th chunk only, from the i-th: for N processes or array tasks that share a store.
     """
+    share, _, parts = part.partition("/")
+    if not (share.isdecimal() and parts.isdecimal()):
+        raise ValueError(f"simulate: expected --part I/N, such as 3/10 for the third of ten, got {part}.")
     _announce(recipe)
     from lostwax import shadows
     from lostwax.verbs import simulate as train
 
-    if engine != "ray" and (address is not None or workers is not None):
-        raise ValueError("simulate: --address and --workers need --engine ray. Add it, or leave them out.")
+    where = _engine("simulate", engine, address, workers) or shadows.Local()
     read = Recipe.read(recipe)
     if not read.trains:
         raise ValueError(f"simulate: {recipe} audits a fitted model. Shadow models need a net and its trainer.")
-    where = shadows.Ray(address=address, workers=workers) if engine == "ray" else shadows.Local()
     game = {"seed": 0, **{name: read.arguments[name] for name in GAME if name in read.arguments}}
-    train(read.subject, **game, models=models, store=store, engine=where)
+    train(read.subject, **game, models=models, store=store, engine=where, part=(int(share), int(parts)))
     stored = shadows.Store(store).open(shadows.Game(read.subject, *(game[name] for name in GAME)))
     number = len(stored.present()) * stored.chunk
     asked = "" if number == models else f" ({models:,} requested; stored in chunks of {stored.chunk:,})"
@@ -231,6 +257,20 @@ def words(
         lines.append(f"No words are listed: {words_listed.unlisted_because}")
     _print("\n".join(lines))
     return 0
+
+
+def _engine(
+    command: str, engine: str, address: str | None, workers: int | None, checkpoints: Path | None = None
+) -> Engine | None:
+    """Where models are trained; None: as the recipe says, or here."""
+    if engine != "ray" and (address is not None or workers is not None):
+        raise ValueError(f"{command}: --address and --workers need --engine ray. Add it, or leave them out.")
+    if engine != "ray" and checkpoints is None:
+        return None
+    from lostwax import shadows
+
+    cluster = shadows.Ray(address=address, workers=workers) if engine == "ray" else shadows.Local()
+    return cluster if checkpoints is None else shadows.Checkpoints(checkpoints, cluster)
 
 
 def _announce(recipe: Path) -> None:

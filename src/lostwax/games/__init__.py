@@ -17,7 +17,7 @@ from lostwax.games.facts import (
 from lostwax.games.fitted import Extremes, Fitted, Part, Present, ReleasedTable, RowSample, Stationary, Stored, Sums
 from lostwax.games.notes import Note, Noted, Topic
 from lostwax.games.nouns import Cohort, Guess, Hints, Knowledge, Release, Step
-from lostwax.games.protocols import Access, Attack, Loss, Metric, Reconstructor, Threat, Trainer
+from lostwax.games.protocols import Access, Attack, Engine, Game, Loss, Metric, Reconstructor, Threat, Trainer
 from lostwax.games.records import Records
 from lostwax.games.threats import Informed, Table, Weak
 
@@ -27,4 +27,4 @@ __all__ += ["Adversary", "Attacker", "Note", "Noted", "Sees", "Topic"]
 __all__ += ["Cells", "Columns", "Extremes", "Fitted", "Informed", "Kept", "Part", "Present", "ReleasedTable"]
 __all__ += ["RowSample", "Stationary", "Stored", "Sums", "Table", "Weak"]
 __all__ += ["Cohort", "Guess", "Hints", "Knowledge", "Records", "Release", "Step"]
-__all__ += ["Access", "Attack", "Loss", "Metric", "Reconstructor", "Threat", "Trainer"]
+__all__ += ["Access", "Attack", "Engine", "Game", "Loss", "Metric", "Reconstructor", "Threat", "Trainer"]

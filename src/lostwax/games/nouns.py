@@ -6,6 +6,8 @@ Axes, everywhere: m models (games), n records of a training set, k secret record
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -18,7 +20,7 @@ from lostwax.games.facts import Facts, access_facts, threat_facts, trainer_facts
 from lostwax.games.records import Records
 
 if TYPE_CHECKING:
-    from lostwax.games.protocols import Access, Threat, Trainer
+    from lostwax.games.protocols import Access, Engine, Threat, Trainer
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ class Knowledge:
     threat: Threat
     access: Access
     prior: Records
+    engine: Engine | None = None  # where the models that an attack asks for are trained; None: here
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prior", self.prior.apart())
@@ -188,6 +191,24 @@ def _join(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 def _shape(params: Mapping[str, Tensor], name: str) -> tuple[int, ...] | None:
     return tuple(params[name].shape[1:]) if name in params else None
+
+
+_sending: ContextVar[bool] = ContextVar("_sending", default=False)
+
+
+@contextmanager
+def sending() -> Iterator[None]:
+    """Within it, what is sealed can be pickled: an engine sends it to its workers."""
+    token = _sending.set(True)
+    try:
+        yield
+    finally:
+        _sending.reset(token)
+
+
+def is_sent() -> bool:
+    """Whether an engine sends what is being pickled to its workers."""
+    return _sending.get()
 
 
 # Published steps are recomputed from the training set on demand. The training set is kept here under a number, and the

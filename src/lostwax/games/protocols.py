@@ -5,7 +5,7 @@ And one way to run any attack: whether it applies, on which device it computes, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -64,6 +64,36 @@ class Access(Protocol):
 
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
         """(m, features)."""
+
+
+class Game(NamedTuple):
+    """Everything that determines a model, except its number."""
+
+    net: nn.Module
+    trainer: Trainer
+    threat: Threat
+    pool: Records
+    seed: int
+
+    def deal(self, numbers: range) -> Cohort:
+        """The training sets of these models."""
+        return self.threat.deal(self.pool, len(numbers), seed=self.seed, start=numbers.start)
+
+    def tile(self) -> int:
+        """How many models the trainer computes at a time; chunks of whole tiles give the same bytes."""
+        return self.trainer.tile_size(self.net, self.deal(range(1)))
+
+
+class Engine(Protocol):
+    """Where models are trained. On one kind of device, all engines give the same bytes."""
+
+    def __call__(
+        self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
+    ) -> Iterator[tuple[Cohort, Release]]:
+        """Models 0 .. models - 1, in order, in chunks of the engine's choice."""
+
+    def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
+        """The models of each span (whole tiles), in any order; spans are requested lazily."""
 
 
 class Reconstructor(Protocol):

@@ -19,7 +19,7 @@ from lostwax.learning.augment import Augment
 from lostwax.learning.costs import TABLES, VICTIMS, Cost, Rate, in_training
 from lostwax.progress import progress
 from lostwax.seeds import generator
-from lostwax.shadows import Game, LinearResponse, Local, Store
+from lostwax.shadows import Game, LinearResponse, Local, Store, models_of
 from lostwax.shadows.linear_response import BASE_SETS, MIN_CHECKED, few_known, responding, share_for_directions
 
 MIN_SHADOWS = 4  # two shadow models to learn from, two held out
@@ -105,7 +105,7 @@ def _shadow_table(
     seen, given_count, parts = torch.empty(0), 0, list[Records]()
     game = Game(knowledge.net, knowledge.trainer, knowledge.threat, targets, own_seed)
     if responses is None:
-        trained = _chunks(game, attack.store, announce=purpose == "shadow")
+        trained = _chunks(knowledge, game, attack.store, announce=purpose == "shadow")
         chunks = ((cohort, knowledge.access(knowledge.net, release)) for cohort, release in trained)
     else:
         spans = (range(len(targets))[first : first + RESPONSES] for first in range(0, len(targets), RESPONSES))
@@ -126,12 +126,14 @@ def _secrets(cohort: Cohort) -> Records:
     return Records(cohort.own.x[:, 0], cohort.own.y[:, 0])  # k = 1
 
 
-def _chunks(game: Game, store: str | Path | None, *, announce: bool) -> Iterator[tuple[Cohort, Release]]:
+def _chunks(
+    knowledge: Knowledge, game: Game, store: str | Path | None, *, announce: bool
+) -> Iterator[tuple[Cohort, Release]]:
     models = len(game.pool)
     if store is not None:
-        return Store(store).simulate(game, models=models, engine=Local(), announce=announce)
-    engine = Local(max(1, models // PARTS))
-    return engine(game.trainer, game.net, game.threat, game.pool, models=models, seed=game.seed)
+        return Store(store).simulate(game, models=models, engine=knowledge.engine or Local(), announce=announce)
+    chunk = max(1, models // PARTS)
+    return models_of(knowledge, game.threat, game.pool, models=models, seed=game.seed, chunk=chunk)
 
 
 def adversary_seed(seed: int, *purpose: int | str) -> int:

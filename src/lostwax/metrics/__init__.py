@@ -14,6 +14,7 @@ from lostwax.metrics.errors import (
     Oracle,
     SpreadRMSE,
     TokensRight,
+    TokensWrong,
     nearest_known,
     nearest_neighbour,
 )
@@ -32,7 +33,7 @@ from lostwax.metrics.estimate import (
 )
 
 __all__ = ["LPIPS", "MAE", "MSE", "PSNR", "SSIM", "BagRight", "EditDistance", "LargestError", "NearPixels"]
-__all__ += ["SpreadRMSE", "TokensRight"]
+__all__ += ["SpreadRMSE", "TokensRight", "TokensWrong"]
 __all__ += ["ByClass", "Correlation", "Curve", "Estimate", "NearestKnown", "Null", "Oracle", "TruePositives"]
 __all__ += ["correlation", "nearest_known", "nearest_neighbour", "roc", "success_rate", "true_positives"]
 __all__ += ["true_positives_by_class"]

@@ -158,6 +158,17 @@ class TokensRight(_Checked):
 
 
 @dataclass(frozen=True)
+class TokensWrong(_Checked):
+    """The share of positions with a wrong token; 0 for an exact sentence."""
+
+    better: Better = "lower"
+    name: str = "share of tokens wrong"
+
+    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
+        return (guess != truth).flatten(1).double().mean(1)
+
+
+@dataclass(frozen=True)
 class BagRight(_Checked):
     """The share of a sentence's tokens that are right in any order, repeated ones counted as often as they occur."""
 
@@ -371,13 +382,19 @@ class Oracle(NamedTuple):
 
 
 def nearest_neighbour(
-    targets: Tensor, pool: Tensor, percentiles: Sequence[float] = (1, 10, 50), *, not_row: Tensor | None = None
+    targets: Tensor,
+    pool: Tensor,
+    percentiles: Sequence[float] = (1, 10, 50),
+    *,
+    not_row: Tensor | None = None,
+    of_tokens: bool = False,
 ) -> Oracle:
     """The error of the best record of the pool for each target.
 
     An attack with a larger error has rebuilt nothing new. Percentiles are taken per target over the pool, then averaged
     over targets: that, not the percentile of all pairs, gives the 0.05 of Balle et al. 2022 on CIFAR-10. `not_row`
-    (targets,) is a row of the pool to exclude for each target, as the target itself. Memory is bounded.
+    (targets,) is a row of the pool to exclude for each target, as the target itself. Memory is bounded. The error of
+    sentences `of_tokens` is the share of tokens that differ.
     """
     _check_pool(targets, pool, percentiles)
     rows, wanted = pool.flatten(1), targets.flatten(1)  # (n, d), (games, d)
@@ -386,16 +403,20 @@ def nearest_neighbour(
     orders: list[NDArray[np.float64]] = []
     size = max(1, BLOCK_DISTANCES // len(pool))
     for start, block in zip(range(0, len(wanted), size), torch.split(wanted, size), strict=True):
-        distance = torch.cat([torch.cdist(block, part) for part in torch.split(rows, POOL_ROWS)], 1)  # (block, n)
+        power = 0.0 if of_tokens else 2.0
+        distance = torch.cat(
+            [torch.cdist(block, part, power) for part in torch.split(rows, POOL_ROWS)], 1
+        )  # (block, n)
         if not_row is not None:
             distance[torch.arange(len(block)), not_row[start : start + size]] = torch.inf
         best = distance.argmin(1)
         nearest.append(best)
         # exactly: cdist loses the digits of small distances
-        errors.append((block - rows[best]).double().square().mean(1))
+        difference = (block - rows[best]).double()
+        errors.append((difference.sign() if of_tokens else difference).square().mean(1))
         if not percentiles:
             continue
-        squared = (distance.square_() / rows.shape[1]).cpu().numpy()  # |difference|^2 / d, the MSE
+        squared = ((distance if of_tokens else distance.square_()) / rows.shape[1]).cpu().numpy()  # |difference|^2 / d
         orders.append(np.percentile(squared, percentiles, axis=1, overwrite_input=True))  # (percentiles, block)
     nearest_errors = torch.cat(errors).cpu().numpy()
     means = dict(zip(percentiles, np.concatenate(orders, 1).mean(1).tolist(), strict=True)) if orders else {}
@@ -410,7 +431,7 @@ class NearestKnown(NamedTuple):
     whole: bool  # these are all of them
 
 
-def nearest_known(table: Tensor, games: Tensor, unit: Tensor | float = 1.0) -> NearestKnown:
+def nearest_known(table: Tensor, games: Tensor, unit: Tensor | float = 1.0, *, of_tokens: bool = False) -> NearestKnown:
     """The nearest other row of the table (n, ...), in units of each column, for each row of `games`.
 
     Large games are compared with `SAMPLED_ROWS` random rows, the same for all, and with the rows equal to their own:
@@ -419,13 +440,13 @@ def nearest_known(table: Tensor, games: Tensor, unit: Tensor | float = 1.0) -> N
     rows = table.flatten(1)
     n, d = rows.shape
     if len(games) * n * (d + FIXED_PAIR_COST) <= MAX_WORK:
-        neighbours = nearest_neighbour(rows[games] / unit, rows / unit, (), not_row=games).nearest
+        neighbours = nearest_neighbour(rows[games] / unit, rows / unit, (), not_row=games, of_tokens=of_tokens).nearest
         return NearestKnown(neighbours, n - 1, whole=True)
     drawn = torch.from_numpy(generator(0, "nearest known").permutation(n)[: SAMPLED_ROWS + 1]).sort().values
     place = torch.searchsorted(drawn, games).clamp_max(len(drawn) - 1)
     # a row of the sample is not compared with itself, all others not with the last one: SAMPLED_ROWS rows for each
     not_row = torch.where(drawn[place] == games, place, len(drawn) - 1)
-    near = nearest_neighbour(rows[games] / unit, rows[drawn] / unit, (), not_row=not_row).nearest
+    near = nearest_neighbour(rows[games] / unit, rows[drawn] / unit, (), not_row=not_row, of_tokens=of_tokens).nearest
     nearest, twin = drawn[torch.from_numpy(near)], _equal_row(rows, games)
     return NearestKnown(torch.where(twin >= 0, twin, nearest).numpy(), SAMPLED_ROWS, whole=False)
 

@@ -30,7 +30,7 @@ REQUIRED = {  # per kind of audit: the required names, and what they are
         "secrets": "records to rebuild, one per game: secrets = lw.Records(x, y)",
     },
 }
-SETTINGS = ("games", "seed", "threshold")
+SETTINGS = ("games", "seed", "threshold", "engine")
 OPTIONAL = {
     "model": (
         "before",
@@ -90,9 +90,9 @@ class Recipe:
         """True for a way of training, False for a fitted model."""
         return "threat" in self.arguments
 
-    def audit(self, *, max_minutes: float | None = None) -> Audit:
-        """Run `lw.audit`; `max_minutes` overrides the recipe's."""
-        changes = {} if max_minutes is None else {"max_minutes": max_minutes}
+    def audit(self, **changes: Any) -> Audit:
+        """Run `lw.audit`; settings that are given override the recipe's."""
+        changes = {name: value for name, value in changes.items() if value is not None}
         if not isinstance(self.arguments.get("seed", 0), int):
             raise ValueError(
                 f"recipe: {self.path}: expected seed to be one whole number: a report is about one audit. For several "

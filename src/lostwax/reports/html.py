@@ -22,7 +22,7 @@ from lostwax.bounds import Plan, calibrate
 from lostwax.grades import Grade
 from lostwax.metrics import LargestError
 from lostwax.numerals import at_most, count, interval, number, percent, round_up
-from lostwax.policies import Breaches, Policy, names
+from lostwax.policies import limits_of
 from lostwax.reports import charts
 from lostwax.reports.advice import answer, attacker
 from lostwax.reports.fields import fields_of, measured_of, policy_of, without_fields
@@ -97,7 +97,7 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
         tone=_tone,
         risky=most_at_risk(audit, records=records),
         fields=texts,
-        limits=() if policy is None or breaches is None else _limits(policy, breaches),
+        limits=() if policy is None or breaches is None else limits_of(policy, breaches),
         footline=css_text(f"{title if len(title) <= LONGEST else title[: LONGEST - 1] + '…'} · {texts.report_id}"),
         measure="largest error of a feature" if audit.criterion == LargestError.name else "root mean square error",
         figures={
@@ -151,18 +151,6 @@ def css_text(text: str) -> Markup:
 
     plain = files.escaped(text)
     return Markup('"' + "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):x} " for c in plain) + '"')
-
-
-def _limits(policy: Policy, breaches: Breaches) -> list[tuple[str, str, str]]:
-    """Each limit of the policy: its name, what it allows, and why it is broken (empty: kept)."""
-    broken = {breach.limit: breach.why for breach in breaches}
-    allowed = {name: value for name in names() if (value := getattr(policy, name)) is not None}
-    for kind, limits in policy.attackers.items():
-        allowed |= {f"attackers.{kind}.{limit}": value for limit, value in limits.items()}
-    return [
-        (name, f'"{value}"' if isinstance(value, str) else f"{value:g}", broken.get(name, ""))
-        for name, value in allowed.items()
-    ]
 
 
 def _neurons(audit: Audit, *, records: bool) -> list[tuple[str, int, Pair | None]]:

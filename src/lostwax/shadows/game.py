@@ -12,32 +12,14 @@ from typing import NamedTuple, Protocol, final
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Cohort, Records, Release, Threat, Trainer
+from lostwax.games import Cohort, Engine, Game, Knowledge, Records, Release, Step, Threat, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.progress import counted
 from lostwax.seeds import generator
 from lostwax.trainers.stacked import shaped, shapes_of
-
-
-class Game(NamedTuple):
-    """Everything that determines a shadow model, except its number."""
-
-    net: nn.Module
-    trainer: Trainer
-    threat: Threat
-    pool: Records
-    seed: int
-
-    def deal(self, numbers: range) -> Cohort:
-        """The training sets of these models."""
-        return self.threat.deal(self.pool, len(numbers), seed=self.seed, start=numbers.start)
-
-    def tile(self) -> int:
-        """How many models the trainer computes at a time; chunks of whole tiles give the same bytes."""
-        return self.trainer.tile_size(self.net, self.deal(range(1)))
 
 
 @final
@@ -53,16 +35,37 @@ def other_build(release: Release) -> Mapping[str, str] | None:
     return release.made_with if isinstance(release, OtherBuild) else None
 
 
-class Engine(Protocol):
-    """Where shadow models are trained. On one kind of device, all engines give the same bytes."""
+def models_of(
+    knowledge: Knowledge, threat: Threat, pool: Records, *, models: int, seed: int, chunk: int | None = None
+) -> Iterator[tuple[Cohort, Release]]:
+    """Models that an attack or an audit asks for, in order, trained where the audit trains; `chunk` as in `Local`."""
+    engine = knowledge.engine or Local(chunk)
+    return engine(knowledge.trainer, knowledge.net, threat, pool, models=models, seed=seed)
 
-    def __call__(
-        self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
-    ) -> Iterator[tuple[Cohort, Release]]:
-        """Models 0 .. models - 1, in order, in chunks of the engine's choice."""
 
-    def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
-        """The models of each span (whole tiles), in any order; spans are requested lazily."""
+def released(game: Game, cohort: Cohort, params: Mapping[str, Tensor]) -> Release:
+    """The release of models that were trained elsewhere. Published steps are recomputed here if they are asked for."""
+
+    def steps() -> Iterator[Step]:
+        return game.trainer.transcript(game.net, cohort, seed=game.seed)
+
+    stated = trainer_facts(game.trainer, game.net, cohort.records)
+    on_device = {name: value.to(cohort.index.device) for name, value in params.items()}
+    return Release(on_device, steps if stated.publishes_steps else None)
+
+
+TASKS, TASK_BYTES = 512, 32 << 20  # about so many tasks for all models of a game; of one task, at most
+
+
+def task_spans(game: Game, models: int) -> Iterator[range]:
+    """Models 0 .. models - 1 in tasks of whole tiles, by the game alone: whoever continues finds the same tasks.
+
+    At least two models each: a training function is checked by training the first of several models again.
+    """
+    tile, numbers = game.tile(), sum(value.numel() for value in game.net.parameters()) or 1
+    wanted = max(2, min(-(-models // TASKS), TASK_BYTES // (8 * numbers)))
+    chunk = -(-wanted // tile) * tile
+    return (range(models)[start : start + chunk] for start in range(0, models, chunk))
 
 
 def together(parts: Sequence[tuple[Cohort, Release]]) -> tuple[Cohort, Release]:
@@ -126,7 +129,7 @@ def covariance_models(p: int) -> int:
     return max(MIN_COVARIANCE_MODELS, min(COVARIANCE_MODELS_PER_PARAMETER * p, MAX_COVARIANCE_NUMBERS // p))
 
 
-def gaussian_weights(game: Game, models: int) -> Release:
+def gaussian_weights(game: Game, models: int, engine: Engine | None = None) -> Release:
     """Normal weights with the mean and covariance of the shadow models (Maciazek and Allison 2025, Algorithms 2 and 3).
 
     With z standard normal and the rows of D the deviations of s shadow models from their mean, z D / sqrt(s - 1) has
@@ -138,10 +141,11 @@ def gaussian_weights(game: Game, models: int) -> Release:
     shadows = covariance_models(p)
     random = generator(game.seed, "gaussian weights")
     total, drawn_total, mixed = (origin.new_zeros(shape) for shape in ((1, p), (models, 1), (models, p)))
-    for start in counted(range(0, shadows, tile), "models without secrets: tiles", -(-shadows // tile)):
-        numbers = range(start, min(start + tile, shadows))
-        off = game.trainer(game.net, game.deal(numbers), seed=game.seed).flat() - origin  # (tile, p)
-        draws = torch.from_numpy(random.standard_normal((len(numbers), models), dtype=np.float32)).to(off)
+    chunks = (engine or Local(tile))(game.trainer, game.net, game.threat, game.pool, models=shadows, seed=game.seed)
+    tiles = (weights for _, release in chunks for weights in torch.split(release.flat(), tile))
+    for weights in counted(tiles, "models without secrets: tiles", -(-shadows // tile)):
+        off = weights - origin  # (tile, p)
+        draws = torch.from_numpy(random.standard_normal((len(off), models), dtype=np.float32)).to(off)
         total += off.sum(0)
         drawn_total += draws.sum(0).unsqueeze(1)
         mixed += draws.mT @ off

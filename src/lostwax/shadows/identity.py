@@ -7,10 +7,10 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, singledispatch
 from hashlib import sha256
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -21,12 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.defences import undefended
-from lostwax.games import Trainer
+from lostwax.games import Game, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.inits import StartsFrom, trainable
 from lostwax.provenance import fingerprint
 from lostwax.seeds import GENERATION
-from lostwax.shadows.game import Game
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, range, PurePath, torch.dtype, torch.device)
 
@@ -44,8 +43,9 @@ def describe_plain(value: object) -> str | None:
     return None
 
 
+@singledispatch
 def parts(value: Any) -> dict[str, object] | None:
-    """The parts of a value, by name; None for an opaque value."""
+    """The parts of a value, by name; None for an opaque value. A room below registers what only it can describe."""
     if isinstance(value, partial):
         return {"func": value.func, "args": value.args, "keywords": value.keywords}
     if is_dataclass(value):
@@ -81,6 +81,16 @@ def describe_code(code: type | FunctionType) -> str:
         reach.follow(part, bound=part is not code)
     text = "".join([*map(_source, theirs), *reach.texts])
     return f"{_name(code)} #{sha256(text.encode()).hexdigest()[:16]}"
+
+
+def code_of(values: Iterable[object]) -> str:
+    """The functions and classes of these values: the user's by their source, all others by name and version."""
+    described = set()
+    for value in values:
+        code = value if isinstance(value, FunctionType) else type(value)
+        version = vars(sys.modules[code.__module__.split(".")[0]]).get("__version__", "")
+        described.add(describe_code(code) if _is_users(code.__module__) else f"{_name(code)} {version}".rstrip())
+    return ", ".join(sorted(described))
 
 
 class _ReachableCode:

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Cohort, Hints, Records, Release, Threat, Trainer
+from lostwax.games import Cohort, Game, Hints, Records, Release, Threat, Trainer
+from lostwax.games.nouns import sending
 from lostwax.provenance import build, build_of, differences
-from lostwax.shadows.game import Game, Local, OtherBuild
+from lostwax.shadows.game import Local, OtherBuild, released, task_spans
 
 RETRIES = 10  # of lost chunks, one after another, while none finishes
 MAX_WAITING = 32  # chunks that are held until an earlier one finishes
@@ -44,12 +45,11 @@ class Ray:
     def __call__(
         self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
     ) -> Iterator[tuple[Cohort, Release]]:
-        """Models 0 .. models - 1 in order, in chunks of one tile."""
+        """Models 0 .. models - 1 in order, in chunks of some tiles."""
         if models < 1:
             raise ValueError(f"Ray: expected models >= 1, got {models}.")
         game = Game(net, trainer, threat, pool, seed)
-        tile = game.tile()
-        return self._in_order(game, (range(models)[start : start + tile] for start in range(0, models, tile)))
+        return self._in_order(game, task_spans(game, models))
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
         """The spans as they finish, so that a slow or lost worker does not delay the others."""
@@ -79,48 +79,64 @@ class Ray:
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0))
         slots = gpus or max(int(resources.get("CPU", 1)), 1)
+        slots = min(slots, self.workers or slots)
         tasks = self.workers or 2 * slots  # Ray runs one per slot; the others wait, so that no slot is idle
         train = ray.remote(_train).options(num_cpus=1, num_gpus=1 if gpus else 0, max_retries=0)
-        game_in_cluster, new_spans, lost_spans = ray.put(game), iter(spans), deque[range]()
+        with sending():
+            game_in_cluster = ray.put(game)
+        new_spans, lost_spans = iter(spans), deque[range]()
         running: dict[Any, _Attempt] = {}
         results = failures = 0
 
         def start() -> None:
             while len(running) < tasks:
                 span = next(new_spans, None) if has_room() else None
+                again = span is None
                 if span is None and lost_spans:
                     span = lost_spans.popleft()
+                elif span is None and len(running) < slots:  # a lost one is trained twice where nothing else is left
+                    spans_again = [attempt.span for attempt in running.values() if attempt.again]
+                    span = next((span for span in spans_again if spans_again.count(span) == 1), None)
                 if span is None:
                     return
-                running[train.remote(game_in_cluster, span)] = _Attempt(span, results, failures)
+                running[train.remote(game_in_cluster, span)] = _Attempt(span, results, failures, again)
 
-        while True:
-            start()
-            if not running:
-                return
-            (promise,), _ = ray.wait(list(running))
-            attempt = running.pop(promise)
-            try:
-                trained = ray.get(promise)
-            except ray.exceptions.RayTaskError as error:
-                raise error.cause from None  # the original exception
-            except ray.exceptions.RayError as error:  # its worker or machine was lost
-                lost_spans.append(attempt.span)
-                if attempt.results == results:
-                    failures = max(failures, attempt.failures + 1)  # a lost machine loses several at once
-                if failures > RETRIES:
-                    raise RuntimeError(
-                        f"Ray: models {attempt.span.start} to {attempt.span.stop - 1} failed after {RETRIES} retries "
-                        f"({error}). If workers run out of memory, use fewer workers or a smaller tile. Models that "
-                        "are already in a store are kept."
-                    ) from error
-                continue
-            params, made_with = self._checked(trained)
-            results, failures = results + 1, 0
-            start()  # before the caller writes these models
-            cohort = game.deal(attempt.span)
-            on_device = {name: value.to(cohort.index.device) for name, value in params.items()}
-            yield cohort, Release(on_device) if made_with is None else OtherBuild(on_device, made_with=made_with)
+        try:
+            while True:
+                start()
+                if not running:
+                    return
+                (promise,), _ = ray.wait(list(running))
+                attempt = running.pop(promise)
+                try:
+                    trained = ray.get(promise)
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause from None  # the original exception
+                except ray.exceptions.RayError as error:  # its worker or machine was lost
+                    if attempt.span not in (other.span for other in running.values()):
+                        lost_spans.append(attempt.span)
+                    if attempt.results == results:
+                        failures = max(failures, attempt.failures + 1)  # a lost machine loses several at once
+                    if failures > RETRIES:
+                        raise RuntimeError(
+                            f"Ray: models {attempt.span.start} to {attempt.span.stop - 1} failed after {RETRIES} "
+                            f"retries ({error}). If workers run out of memory, use fewer workers or a smaller tile. "
+                            "Models that are already in a store are kept."
+                        ) from error
+                    continue
+                params, made_with = self._checked(trained)
+                results, failures = results + 1, 0
+                for other in [other for other, twin in running.items() if twin.span == attempt.span]:
+                    del running[other]  # it is left to end: a worker that is killed takes seconds to come back
+                start()  # before the caller writes these models
+                cohort = game.deal(attempt.span)
+                release = released(game, cohort, params)
+                if made_with is not None:
+                    release = OtherBuild(release.params, release.steps, made_with=made_with)
+                yield cohort, release
+        finally:
+            for promise in running if ray.is_initialized() else ():  # whoever needs no more results ends their tasks
+                ray.cancel(promise, force=True)
 
     def _checked(self, trained: Any) -> tuple[dict[str, Tensor], dict[str, str] | None]:
         """The weights, and the worker's versions if they differ from those here; raises unless that is allowed."""
@@ -176,6 +192,7 @@ class _Attempt(NamedTuple):
     span: range
     results: int
     failures: int
+    again: bool  # it was lost before
 
 
 class _OnGPU(NamedTuple):

@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.fields import check_fields
-from lostwax.games import Cohort, Release
+from lostwax.games import Cohort, Engine, Game, Release
 from lostwax.progress import progress
 from lostwax.provenance import build, build_of, differences, versions
 from lostwax.seeds import generator
-from lostwax.shadows.game import Engine, Game, other_build, together
+from lostwax.shadows.game import other_build, together
 from lostwax.shadows.identity import identity, key
 from lostwax.shadows.location import MARKER, Location
 from lostwax.trainers.stacked import shaped, shapes_of
@@ -131,13 +131,16 @@ class StoredGame:
         """The number of chunks that hold the first `models`."""
         return -(-models // self.chunk)
 
-    def fill(self, models: int, engine: Engine) -> None:
-        """Train the missing ones of the first `models`, rounded up to whole chunks.
+    def fill(self, models: int, engine: Engine, part: tuple[int, int] = (1, 1)) -> None:
+        """Train the missing ones of the first `models`, rounded up to whole chunks; of `part` (i, n) every n-th chunk.
 
         In order, or in random order once another writer has been noticed, so that two rarely train the same chunk.
         """
+        first, step = part
+        if not 1 <= first <= step:
+            raise ValueError(f"Store: expected a part i of n with 1 <= i <= n, got {first} of {step}.")
         self.location.declare("", {"format": FORMAT, "version": VERSION})
-        missing = sorted(set(range(self.chunks(models))) - self.present())
+        missing = sorted(set(range(first - 1, self.chunks(models), step)) - self.present())
         crowded = False
         if missing:
             self._check_build()
@@ -356,7 +359,7 @@ class Store:
         return StoredGame(location, game, identity(game), chunk, self.allow_mixed)
 
     def simulate(
-        self, game: Game, *, models: int, engine: Engine, announce: bool = True
+        self, game: Game, *, models: int, engine: Engine, announce: bool = True, part: tuple[int, int] = (1, 1)
     ) -> Iterator[tuple[Cohort, Release]]:
         """Train and store the missing ones of the first `models`, then read all; `announce` says so on stderr."""
         if models < 1:
@@ -364,7 +367,7 @@ class Store:
         stored = self.open(game)
         if announce:
             print(_announcement(stored, models), file=sys.stderr)
-        stored.fill(models, engine)
+        stored.fill(models, engine, part)
         return stored.read(models)
 
 

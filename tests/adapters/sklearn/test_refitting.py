@@ -13,17 +13,19 @@ from sklearn.base import BaseEstimator
 from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, SGDClassifier
-from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import BernoulliNB, GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 from lostwax.adapters.objects import contents
 from lostwax.adapters.sklearn.refitting import Estimator, Fit, Refits, SealedEstimator, _unfitted, tried
 from lostwax.games import Informed, Records
+from lostwax.games.nouns import sending
+from lostwax.shadows.identity import parts
 
 X, y = load_iris(return_X_y=True)
 ROWS = np.random.default_rng(0).permutation(len(X))
@@ -210,6 +212,42 @@ def test_rows_cannot_be_reached_from_the_trainer():
     with pytest.raises(ValueError, match="steps"):
         trainer.transcript(nn.Identity(), None, seed=0)
     assert repr(trainer) == "Refits(GaussianNB)"
+
+
+def test_an_engine_sends_the_rows_to_its_workers():
+    trainer, cohort, release = trained(GaussianNB())
+    with sending():
+        sent = pickle.dumps(trainer)
+    again = pickle.loads(sent)(nn.Identity(), cohort, seed=3)
+    assert torch.equal(again.flat(), release.flat())
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(trainer)
+
+
+def doubled(X):
+    return 2 * X
+
+
+def test_checkpoints_know_fits_by_settings_code_and_table():
+    def of(model, X=X, **settings):
+        return parts(SealedEstimator(estimator(make_pipeline(FunctionTransformer(doubled), model), X=X, **settings)))
+
+    moved = X.copy()
+    moved[3, 1] += 1e-9
+    same, *others = (
+        of(*each)
+        for each in (
+            [GaussianNB()],
+            [GaussianNB(var_smoothing=1e-8)],
+            [GaussianNB(), moved],
+            [GaussianNB(), pd.DataFrame(X)],
+            [BernoulliNB()],
+        )
+    )
+    assert same == of(GaussianNB().fit(X, y))
+    assert "doubled #" in same["code"]
+    assert all(other != same for other in others)
+    assert of(GaussianNB(), sizes={"theta_": 12}) != same
 
 
 def test_a_model_whose_constructor_changes_settings_is_built_again_not_copied():

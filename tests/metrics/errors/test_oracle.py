@@ -3,24 +3,28 @@ import pytest
 import torch
 
 from lostwax import records
-from lostwax.metrics import MSE, nearest_known, nearest_neighbour
+from lostwax.metrics import MSE, TokensWrong, nearest_known, nearest_neighbour
 from lostwax.seeds import generator
 
 
-def plain(targets, pool, percentiles):
+def plain(targets, pool, percentiles, metric):
     """Every distance by the metric itself, one at a time."""
-    table = np.array([[MSE()(t[None], p[None]).item() for p in pool] for t in targets])
+    table = np.array([[metric(t[None], p[None]).item() for p in pool] for t in targets])
     return table.min(1), table.argmin(1), np.percentile(table, percentiles, axis=1).mean(1)
 
 
+@pytest.mark.parametrize("metric", [MSE(), TokensWrong()], ids=["numbers", "tokens"])
 @pytest.mark.parametrize(("block", "rows"), [(8_000_000, 16_384), (100, 7), (1, 1)])
-def test_equals_the_plain_loop_whatever_the_block(block, rows, monkeypatch):
+def test_equals_the_plain_loop_whatever_the_block(block, rows, metric, monkeypatch):
     monkeypatch.setattr("lostwax.metrics.errors.BLOCK_DISTANCES", block)
     monkeypatch.setattr("lostwax.metrics.errors.POOL_ROWS", rows)
     random = torch.Generator().manual_seed(0)
     targets, pool = (torch.rand(n, 1, 4, 4, generator=random, dtype=torch.float64) for n in (9, 30))
-    errors, nearest, percentiles = plain(targets, pool, (1, 10, 50))
-    oracle = nearest_neighbour(targets, pool)
+    tokens = metric == TokensWrong()
+    if tokens:
+        targets, pool = (4 * targets).round(), (4 * pool).round()
+    errors, nearest, percentiles = plain(targets, pool, (1, 10, 50), metric)
+    oracle = nearest_neighbour(targets, pool, of_tokens=tokens)
     np.testing.assert_allclose(oracle.errors, errors)
     assert oracle.nearest.tolist() == nearest.tolist()
     assert oracle.mean == pytest.approx(errors.mean())

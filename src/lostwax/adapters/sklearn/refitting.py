@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import torch
 from joblib import Parallel, cpu_count, delayed
+from joblib import hash as joblib_hash
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
@@ -29,8 +30,10 @@ from lostwax.adapters.own_training import generators_kept, seed_all
 from lostwax.adapters.sklearn.inputs import dense
 from lostwax.attacks.closed_form import revealed
 from lostwax.games import Cohort, Kept, Part, Release, Step, TrainerFacts
+from lostwax.games.nouns import is_sent
 from lostwax.progress import counted
 from lostwax.seeds import generator
+from lostwax.shadows.identity import code_of, parts
 
 PARAMETERS, FINGERPRINTS, OUTPUTS = "parameters", "fingerprints", "outputs"
 METHODS = ("predict_proba", "decision_function", "score_samples", "predict", "transform")  # the first one is seen
@@ -355,7 +358,7 @@ _estimators: dict[int, tuple[Estimator, frozenset[int], dict[str, dict[str, Numb
 
 @final
 class SealedEstimator:
-    """Fits models on the owner's rows by their numbers, and gives no access to the rows. No pickling.
+    """Fits models on the owner's rows by their numbers, and gives no access to the rows. Only an engine pickles it.
 
     Models whose last row is one of the `remembered`, which several games ask for, are fitted once. All others are
     fitted whenever they are asked for: they measure how long that takes.
@@ -385,11 +388,21 @@ class SealedEstimator:
 
     __copy__ = __deepcopy__
 
-    def __reduce__(self) -> str:
-        raise TypeError("Refits: cannot be pickled, since it holds the rows of the table.")
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not is_sent():
+            raise TypeError("Refits: cannot be pickled, since it holds the rows of the table.")
+        return type(self), _estimators[self._number][:2]
 
     def __del__(self) -> None:
         _estimators.pop(self._number, None)
+
+
+@parts.register(SealedEstimator)
+def _(sealed: SealedEstimator) -> dict[str, object]:
+    """What its fits depend on, in hashes: settings and their code, the table, and what is seen of a fit."""
+    estimator, _, _ = _estimators[sealed._number]
+    model = _unfitted(estimator.model, 0)
+    return {"code": code_of(value for _, value in Walk(model)), "content": joblib_hash(replace(estimator, model=model))}
 
 
 def _stores_seeds(model: Any) -> bool:

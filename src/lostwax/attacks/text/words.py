@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import betainc
+from scipy.special import betainc, gammaincinv
 from torch import Tensor
 
 from lostwax.fields import between, check_fields
@@ -40,8 +40,9 @@ RIDGE = 0.1  # of the prediction of a row's movement by its embedding, in mean s
 SAME, QUIET = 64.0, 0.5  # roundings within which a row stays; share of rows that stay where only words move
 SPREAD = 1.0  # of logarithms of sizes: below, all steps are of one size
 BOUND = 10.0  # of a feature, in spreads
-TAIL, FEWEST = 0.05, 200  # share of the silent tokens that make the tail; fewest silent tokens
-EXTREME, LEVEL = 5, 0.01  # words are there if more tokens than by chance are above the silent one of this rank
+TAIL, FEWEST = 0.3, 200  # share of the silent tokens that make the tail; fewest silent tokens
+EXTREME, LEVEL = 5, 0.01  # words are there if more tokens than by chance are above the silent one of this rank; and
+# the probability with which the tail of silent tokens falls more slowly than it is taken to
 MARGIN = 1.5  # times as many wrong words are reckoned with: words that nearly occur are no silent tokens
 DIRECTIONS = 128  # of the first layer's movement
 
@@ -314,10 +315,14 @@ def _refitted(terms: Array, score: Array) -> Array:
 
 
 def _tail(score: Array, silent: Array) -> Array:
-    """The share of tokens that do not occur and have this score or more: an exponential tail of the silent ones."""
+    """The share of tokens that do not occur and have this score or more: an exponential tail of the silent ones.
+
+    It falls as slowly as so few silent tokens leave possible: the list lies far beyond them, and a mean rate, extended
+    that far, would promise several times too few wrong words.
+    """
     count = max(10, round(TAIL * len(silent)))
     start = silent[count]
-    rate = 1 / max(float(np.mean(silent[:count] - start)), 1e-12)
+    rate = float(gammaincinv(count, LEVEL)) / max(float(np.sum(silent[:count] - start)), 1e-12)
     return np.where(score > start, (count + 1) / (len(silent) + 1) * np.exp(-rate * np.maximum(score - start, 0)), 1.0)
 
 

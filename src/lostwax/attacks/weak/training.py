@@ -18,17 +18,15 @@ from torch import Tensor, nn
 
 from lostwax import files
 from lostwax.attacks.weak.objectives import GuessTargets, mean_errors, nearest, of_other_heads, softmin
-from lostwax.files import read_tensors, write_tensors
-from lostwax.games import Knowledge, Records, Release
+from lostwax.files import read_checked, write_checked
+from lostwax.games import Game, Knowledge, Records, Release
 from lostwax.games.facts import hold_out_of
 from lostwax.learning.decoders import Span
 from lostwax.learning.shadow_tables import adversary_seed, finite_models
 from lostwax.learning.standardise import Standardise
 from lostwax.learning.training import Best, Criterion, answer, fit, part, torch_seed
 from lostwax.progress import progress
-from lostwax.provenance import fingerprint
 from lostwax.seeds import generator, seed_torch
-from lostwax.shadows import Game
 
 if TYPE_CHECKING:
     from lostwax.attacks.weak.attack import WeakRecoNN
@@ -105,7 +103,6 @@ def _rows(seen: Tensor, alike: bool) -> Tensor:
 
 
 STATE, OWNER = "state.safetensors", "belongs_to.json"
-CHECKSUM = "checksum"  # the name of a tensor of the state
 LEG = 256  # steps between two validations, at most
 LEGS = 10  # validations at least
 WARMUP = 0.05  # share of the training in which the learning rate rises
@@ -155,27 +152,15 @@ class Checkpoint(NamedTuple):
         path = self.folder / STATE
         if not path.is_file():
             return None
-        tensors = read_tensors("WeakRecoNN", path, str(device))
-        stored = tensors.pop(CHECKSUM, None)
-        if stored is None or not torch.equal(stored.cpu(), _checksum(tensors)):
-            reason = "it has no checksum" if stored is None else "its checksum is wrong"
-            raise ValueError(f"WeakRecoNN: {path} is damaged ({reason}). Delete its folder, and training starts again.")
-        return tensors
+        return read_checked("WeakRecoNN", path, str(device), cure="Delete its folder, and training starts again.")
 
     def write(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace the state atomically; warn if it cannot be written."""
         try:
-            write_tensors(self.folder / STATE, {**tensors, CHECKSUM: _checksum(tensors)}, source="WeakRecoNN")
+            write_checked(self.folder / STATE, tensors, source="WeakRecoNN")
         except OSError as error:
             message = f"{error} Training continues without this checkpoint; the next is tried later."
             warnings.warn(message, RuntimeWarning, stacklevel=2)
-
-
-def _checksum(tensors: Mapping[str, Tensor]) -> Tensor:
-    """(bytes,) a fingerprint of the tensors and their names."""
-    names = sorted(tensors)
-    text = fingerprint(torch.tensor(list("\n".join(names).encode())), *(tensors[name] for name in names))
-    return torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8)
 
 
 class ReadAndDecode(nn.Module):
