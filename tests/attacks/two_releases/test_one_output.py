@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lostwax.attacks.two_releases.one_output import Line, Normal, ScaledEquation, posterior
+from lostwax.attacks.two_releases.one_output import NormalRow, OutputLine, ScaledEquation, posterior
 
 DRAWS = 400_000
 
@@ -16,7 +16,7 @@ def problem():
     covariance = 0.05 * (noise @ noise.mT + 0.5 * torch.eye(3))
     sure, moved = torch.tensor([[0.1, -0.2, 0.1], [0.1, -0.3, 0.3]]).double()
     equation = ScaledEquation(sure, moved, covariance, torch.tensor([0.7, 1.0, 1.4]).double())
-    prior = Normal(torch.tensor([0.5, -1.0]).double(), spread @ spread.mT + 0.3 * torch.eye(2))
+    prior = NormalRow(torch.tensor([0.5, -1.0]).double(), spread @ spread.mT + 0.3 * torch.eye(2))
     return equation, prior, torch.tensor([1.0, -0.7]).double(), torch.tensor(0.3).double()
 
 
@@ -37,10 +37,10 @@ def drawn(equation, prior, residual_of):
 def test_it_is_that_of_weighted_draws(problem, label):
     equation, prior, weight, bias = problem
     if label is None:
-        around = Line(torch.zeros(2).double(), torch.zeros(()).double(), lambda grid: grid, deviation=0.8)
+        around = OutputLine(torch.zeros(2).double(), torch.zeros(()).double(), lambda grid: grid, deviation=0.8)
         expected = drawn(equation, prior, lambda x, g: 0.8 * torch.randn(len(x), generator=g).double())
     else:
-        around = Line(weight, bias, lambda outputs: outputs.sigmoid() - label)
+        around = OutputLine(weight, bias, lambda outputs: outputs.sigmoid() - label)
         expected = drawn(equation, prior, lambda x, _: (x @ weight + bias).sigmoid() - label)
     law = posterior(equation, prior, around)
     for value, other in zip(law[:3], expected[:3], strict=True):
@@ -62,5 +62,5 @@ def test_a_sharp_equation_is_found_on_the_refined_grid(problem):
     r = (x @ weight + bias).sigmoid() - 1
     value = r * torch.cat([x, torch.ones(1).double()])
     equation = ScaledEquation.of(torch.zeros(3).double(), value, 1e-12 * torch.eye(3).double(), torch.zeros(3).double())
-    law = posterior(equation, prior, Line(weight, bias, lambda outputs: outputs.sigmoid() - 1))
+    law = posterior(equation, prior, OutputLine(weight, bias, lambda outputs: outputs.sigmoid() - 1))
     torch.testing.assert_close(law.mean, x, rtol=1e-3, atol=1e-3)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.two_releases.one_output import Line, Normal, ScaledEquation, posterior
+from lostwax.attacks.two_releases.one_output import NormalRow, OutputLine, ScaledEquation, posterior
 from lostwax.games import Records, Stationary
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import curvature_times
@@ -167,15 +167,17 @@ def _by_one_output(
     def residual(outputs: Tensor, label: int) -> Tensor:
         return model.loss.residual(outputs[:, None], torch.full((len(outputs),), label))[:, 0]
 
-    lines = [Line(weight, bias, partial(residual, label=label)) for label in range(len(priors))]
+    lines = [OutputLine(weight, bias, partial(residual, label=label)) for label in range(len(priors))]
     if len(priors) == 1:
         residuals = model.loss.residual(model.outputs(public.first), public.y)
         spread = float(residuals.square().mean().sqrt()) + TINY
-        lines = [Line(torch.zeros_like(weight), torch.zeros_like(bias), lambda grid: grid, spread)]
-    laws = [Normal(prior.mean, wider * prior.covariance) for prior in priors]
+        lines = [OutputLine(torch.zeros_like(weight), torch.zeros_like(bias), lambda grid: grid, spread)]
+    laws = [NormalRow(prior.mean, wider * prior.covariance) for prior in priors]
     each = [posterior(equation, law, line) for law, line in zip(laws, lines, strict=True)]
     shares = torch.tensor([part.evidence + prior.chance for part, prior in zip(each, priors, strict=True)]).softmax(0)
-    means, variances = (torch.stack([part[place] for part in each]) for place in (0, 1))
+    means, variances = (
+        torch.stack(parts) for parts in zip(*((part.mean, part.variance) for part in each), strict=True)
+    )
     x = shares.to(means) @ means
     variance = shares.to(means) @ (variances + (means - x).square())
     r = sum(float(share) * part.residual for share, part in zip(shares, each, strict=True))

@@ -26,14 +26,14 @@ FULL = 0.25  # of the points carry weight: fine enough
 ALONG = 1e-6  # of the variance along the step, which s stands for, that is left
 
 
-class Normal(NamedTuple):
+class NormalRow(NamedTuple):
     """A normal law."""
 
     mean: Tensor  # (d,)
     covariance: Tensor  # (d, d)
 
 
-class Line(NamedTuple):
+class OutputLine(NamedTuple):
     """Rows of one label: the output w x + b, and the residual as a function of it."""
 
     weight: Tensor  # (d,)
@@ -64,7 +64,7 @@ class ScaledEquation(NamedTuple):
         return cls(sure, moved, noise, factors.to(moved).clamp_min(1e-6))
 
 
-class Posterior(NamedTuple):
+class RowPosterior(NamedTuple):
     """What is known of the row."""
 
     mean: Tensor  # (d,)
@@ -73,7 +73,7 @@ class Posterior(NamedTuple):
     evidence: float  # the logarithm of the probability of the equation
 
 
-def posterior(equation: ScaledEquation, prior: Normal, around: Line) -> Posterior:
+def posterior(equation: ScaledEquation, prior: NormalRow, around: OutputLine) -> RowPosterior:
     """Of the row, for one label."""
     noise = equation.noise
     last, across = noise[-1, -1], noise[:-1, -1] / noise[-1, -1]
@@ -127,4 +127,4 @@ def posterior(equation: ScaledEquation, prior: Normal, around: Line) -> Posterio
     spreads = (share @ variance[some]) @ basis.square().mT - share @ (taken @ basis.mT).square()
     spreads = spreads.clamp_min(0) + share @ (means - mean).square()
     evidence = float(weight.logsumexp(0)) + math.log((high - low) / len(weight))
-    return Posterior(prior.mean + mean, spreads, share @ r[some], evidence)
+    return RowPosterior(prior.mean + mean, spreads, share @ r[some], evidence)
