@@ -51,7 +51,7 @@ class ThreatFacts(NamedTuple):
     given: HintFacts = HintFacts()
 
 
-class Pairs(NamedTuple):
+class ModelPairs(NamedTuple):
     """Differences of two models: trained with one more record than a base set, minus on the base set."""
 
     trainer: Trainer
@@ -83,7 +83,7 @@ class TrainerFacts(NamedTuple):
     with_tile: Callable[[int], Trainer] | None = None  # itself, which computes this many models at a time
     unlearns: Callable[..., Release] | None = None  # (net, cohort, before, seed=...) -> after: it trains, then forgets
     with_labels: Callable[[int, int], Trainer] | None = None  # itself, which gets labels as whole numbers low to high
-    pairs: Pairs | None = None  # it releases differences of another trainer's models
+    pairs: ModelPairs | None = None  # it releases differences of another trainer's models
 
 
 class DefenceFacts(NamedTuple):

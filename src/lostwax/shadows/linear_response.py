@@ -12,12 +12,12 @@ from torch import Tensor
 from lostwax.access import Sketch
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Knowledge, Records, Release, Trainer
-from lostwax.games.facts import Pairs, trainer_facts
+from lostwax.games.facts import ModelPairs, trainer_facts
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.trainers.descent import as_descent
 from lostwax.trainers.linear_response import HESSIAN_RECORDS, BaseTrajectory, response_objection
-from lostwax.trainers.responses import Adjoints, EveryWeight, InTurns, LeadingHessians, SemiLinear
+from lostwax.trainers.responses import Adjoints, BaseSetsInTurns, EveryWeight, LeadingHessians, SemiLinear
 
 MIN_R2 = 0.9  # R^2 on trained models: directions below are dropped
 MIN_RELIABLE_SHARE = 0.5  # of the directions, and of trained models' variance: else models are trained instead
@@ -77,7 +77,7 @@ class Check(NamedTuple):
         )
 
 
-Answers = Adjoints | SemiLinear | EveryWeight | InTurns
+Answers = Adjoints | SemiLinear | EveryWeight | BaseSetsInTurns
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,14 +198,14 @@ class LinearResponse:
         return responses
 
 
-def responding(knowledge: Knowledge) -> tuple[Trainer, Pairs | None]:
+def responding(knowledge: Knowledge) -> tuple[Trainer, ModelPairs | None]:
     """The trainer whose response it is, and how differences of its models are dealt, if these are released."""
     pairs = trainer_facts(knowledge.trainer, knowledge.net, len(knowledge.facts.known_records) + 1).pairs
     return (knowledge.trainer if pairs is None else pairs.trainer), pairs
 
 
-def _in_turns(answers: Sequence[Adjoints | SemiLinear | EveryWeight], pairs: Pairs | None) -> Answers:
-    return answers[0] if pairs is None else InTurns(tuple(answers), pairs.block, pairs.scale)
+def _in_turns(answers: Sequence[Adjoints | SemiLinear | EveryWeight], pairs: ModelPairs | None) -> Answers:
+    return answers[0] if pairs is None else BaseSetsInTurns(tuple(answers), pairs.block, pairs.scale)
 
 
 def _checked(

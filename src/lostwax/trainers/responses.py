@@ -282,8 +282,8 @@ class SemiLinear(NamedTuple):
         return self._replace(adjoints=self.adjoints.along(directions))
 
 
-class InTurns(NamedTuple):
-    """Responses of several base sets, as `Pairs` deals them: `block` records have the first, and so on in turns."""
+class BaseSetsInTurns(NamedTuple):
+    """Responses of several base sets, as `ModelPairs` deals them: `block` records have the first, and so on."""
 
     answers: tuple[Adjoints | SemiLinear | EveryWeight, ...]
     block: int
@@ -300,7 +300,7 @@ class InTurns(NamedTuple):
         every = [answers.tangents(records, directions) for answers in self.answers]
         return self.scale * torch.stack(every).mean(0)
 
-    def along(self, directions: Tensor) -> InTurns:
+    def along(self, directions: Tensor) -> BaseSetsInTurns:
         return self._replace(answers=tuple(answers.along(directions) for answers in self.answers))
 
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.two_releases.one_output import Equation, Line, Normal, posterior
+from lostwax.attacks.two_releases.one_output import NormalRow, OutputLine, ScaledEquation, posterior
 from lostwax.games import Records, Stationary
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import curvature_times
@@ -161,20 +161,23 @@ def _by_one_output(
     away = noisy.terms - noisy.terms.mean(0)
     noise = _inflation(away) * noisy.covariance(noisy.terms, extra)
     wider, weight = _inflation(public.first - public.first.mean(0)), (model.weight / model.scale)[0]
-    equation = Equation.of(noisy.sure[0], (noisy.value - noisy.sure)[0], noise, noisy.step[0])
+    equation = ScaledEquation.of(noisy.sure[0], (noisy.value - noisy.sure)[0], noise, noisy.step[0])
     bias = model.outputs(torch.zeros_like(public.first[:1]))[0, 0]
 
     def residual(outputs: Tensor, label: int) -> Tensor:
         return model.loss.residual(outputs[:, None], torch.full((len(outputs),), label))[:, 0]
 
-    lines: list[Line | float] = [Line(weight, bias, partial(residual, label=label)) for label in range(len(priors))]
+    lines = [OutputLine(weight, bias, partial(residual, label=label)) for label in range(len(priors))]
     if len(priors) == 1:
         residuals = model.loss.residual(model.outputs(public.first), public.y)
-        lines = [float(residuals.square().mean().sqrt()) + TINY]
-    laws = [Normal(prior.mean, wider * prior.covariance) for prior in priors]
+        spread = float(residuals.square().mean().sqrt()) + TINY
+        lines = [OutputLine(torch.zeros_like(weight), torch.zeros_like(bias), lambda grid: grid, spread)]
+    laws = [NormalRow(prior.mean, wider * prior.covariance) for prior in priors]
     each = [posterior(equation, law, line) for law, line in zip(laws, lines, strict=True)]
     shares = torch.tensor([part.evidence + prior.chance for part, prior in zip(each, priors, strict=True)]).softmax(0)
-    means, variances = (torch.stack([part[place] for part in each]) for place in (0, 1))
+    means, variances = (
+        torch.stack(parts) for parts in zip(*((part.mean, part.variance) for part in each), strict=True)
+    )
     x = shares.to(means) @ means
     variance = shares.to(means) @ (variances + (means - x).square())
     r = sum(float(share) * part.residual for share, part in zip(shares, each, strict=True))
@@ -243,9 +246,11 @@ def _pulled_back(model: Stationary, public: PublicSample, rows: int) -> Tensor:
     hessian.diagonal().add_(1e-9 * hessian.diagonal().mean())
     inverse = torch.linalg.inv(hessian).reshape(c, width, c, width)
     leverage = torch.einsum("aibj,mi,mj->mab", inverse, inputs, inputs)
-    one = torch.eye(c).to(inputs)
-    leverage = torch.linalg.solve(one - others * curved @ leverage, leverage, left=False)  # in a model without the row
-    pulled: Tensor = torch.linalg.inv(one + curved @ leverage)
+    identity = torch.eye(c).to(inputs)
+    leverage = torch.linalg.solve(
+        identity - others * curved @ leverage, leverage, left=False
+    )  # in a model without the row
+    pulled: Tensor = torch.linalg.inv(identity + curved @ leverage)
     return pulled
 
 

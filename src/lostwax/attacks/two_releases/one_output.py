@@ -26,22 +26,23 @@ FULL = 0.25  # of the points carry weight: fine enough
 ALONG = 1e-6  # of the variance along the step, which s stands for, that is left
 
 
-class Normal(NamedTuple):
+class NormalRow(NamedTuple):
     """A normal law."""
 
     mean: Tensor  # (d,)
     covariance: Tensor  # (d, d)
 
 
-class Line(NamedTuple):
+class OutputLine(NamedTuple):
     """Rows of one label: the output w x + b, and the residual as a function of it."""
 
     weight: Tensor  # (d,)
     bias: Tensor  # ()
     residual: Callable[[Tensor], Tensor]  # (g,) -> (g,)
+    deviation: float = 0.0  # of r itself, where the target is unknown and so r is no function of the output
 
 
-class Equation(NamedTuple):
+class ScaledEquation(NamedTuple):
     """r (x, 1) = sure + s (moved + noise), with a factor s that is 1 on average."""
 
     sure: Tensor  # (d + 1,)
@@ -50,7 +51,7 @@ class Equation(NamedTuple):
     factors: Tensor  # (f,) of s, as probable as each other
 
     @classmethod
-    def of(cls, sure: Tensor, moved: Tensor, covariance: Tensor, step: Tensor) -> Equation:
+    def of(cls, sure: Tensor, moved: Tensor, covariance: Tensor, step: Tensor) -> ScaledEquation:
         """With the covariance of `moved`: what varies along the step (d + 1,) varies with s."""
         along = covariance @ step
         variance, size = float(step @ along), float(step @ moved)
@@ -63,7 +64,7 @@ class Equation(NamedTuple):
         return cls(sure, moved, noise, factors.to(moved).clamp_min(1e-6))
 
 
-class Posterior(NamedTuple):
+class RowPosterior(NamedTuple):
     """What is known of the row."""
 
     mean: Tensor  # (d,)
@@ -72,8 +73,8 @@ class Posterior(NamedTuple):
     evidence: float  # the logarithm of the probability of the equation
 
 
-def posterior(equation: Equation, prior: Normal, around: Line | float) -> Posterior:
-    """Of the row; `around` is the line of a label, or the deviation of r before."""
+def posterior(equation: ScaledEquation, prior: NormalRow, around: OutputLine) -> RowPosterior:
+    """Of the row, for one label."""
     noise = equation.noise
     last, across = noise[-1, -1], noise[:-1, -1] / noise[-1, -1]
     # units in which the noise of the first part given its last is 1, and cells are independent
@@ -86,7 +87,7 @@ def posterior(equation: Equation, prior: Normal, around: Line | float) -> Poster
 
     def at(grid: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Logarithms of weights (f g,), residuals, means and variances of z (f g, d), and a (f g, d) taken off them."""
-        r = around.residual(grid) if isinstance(around, Line) else grid
+        r = around.residual(grid)
         r, s = r.repeat(len(values)), equation.factors.repeat_interleave(len(grid))
         grid, value = grid.repeat(len(values)), values.repeat_interleave(len(r) // len(values), 0)
         seen = value[:, :-1] - across * (value[:, -1] - r)[:, None] - r[:, None] * prior.mean
@@ -94,8 +95,8 @@ def posterior(equation: Equation, prior: Normal, around: Line | float) -> Poster
         gain = 1 + (r.square() / s)[:, None] * spread
         z, variance = (r / s)[:, None] * spread * seen / gain, spread / gain
         weight = -((value[:, -1] - r).square() / (s * last) + (seen.square() / (s[:, None] * gain) + gain.log()).sum(1))
-        if not isinstance(around, Line):
-            weight = (weight - (r / around).square()) / 2 - math.log(around * math.sqrt(2 * math.pi))
+        if around.deviation:
+            weight = (weight - (r / around.deviation).square()) / 2
             return weight, r, z, variance, torch.zeros_like(z)
         slope = around.weight @ basis  # (d,)
         pulled = variance * slope
@@ -104,11 +105,10 @@ def posterior(equation: Equation, prior: Normal, around: Line | float) -> Poster
         weight = (weight - off.square() / line - line.log() - math.log(2 * math.pi)) / 2
         return weight, r, z + pulled * (off / line)[:, None], variance, pulled / line.sqrt()[:, None]
 
-    if isinstance(around, Line):
-        middle = float(around.weight @ prior.mean + around.bias)
-        width = 8 * float((around.weight @ prior.covariance @ around.weight).sqrt()) + 1e-12
-    else:
-        middle, width = 0.0, 8 * around + float(values[:, -1].abs().max())
+    middle = float(around.weight @ prior.mean + around.bias)
+    width = 8 * float((around.weight @ prior.covariance @ around.weight).sqrt()) + 1e-12
+    if around.deviation:
+        middle, width = 0.0, 8 * around.deviation + float(values[:, -1].abs().max())
     low, high = middle - width, middle + width
     for _ in range(ROUNDS):
         grid = torch.linspace(low, high, POINTS, dtype=noise.dtype, device=noise.device)
@@ -127,4 +127,4 @@ def posterior(equation: Equation, prior: Normal, around: Line | float) -> Poster
     spreads = (share @ variance[some]) @ basis.square().mT - share @ (taken @ basis.mT).square()
     spreads = spreads.clamp_min(0) + share @ (means - mean).square()
     evidence = float(weight.logsumexp(0)) + math.log((high - low) / len(weight))
-    return Posterior(prior.mean + mean, spreads, share @ r[some], evidence)
+    return RowPosterior(prior.mean + mean, spreads, share @ r[some], evidence)
