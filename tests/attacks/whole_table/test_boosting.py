@@ -275,8 +275,7 @@ def test_a_guess_knows_more_than_its_columns(name):
     }
     sums = released_sums(make[name]().fit(x, y))
     ends = x.mean(0) - 2 * x.std(0), x.mean(0) + 2 * x.std(0)
-    for seconds in (0.5, 4.0):
-        table = BoostedTable(seconds, clock=time.process_time)(sums, x.shape, ends=ends)
-        shuffled = np.stack([random.permutation(column) for column in table.x.T], 1)
-        assert within(x, table.x) > within(x, shuffled)
-        assert unplaced(table, x, y) == 0
+    table = BoostedTable(4.0, clock=time.process_time)(sums, x.shape, ends=ends)
+    shuffled = np.stack([random.permutation(column) for column in table.x.T], 1)
+    assert within(x, table.x) > within(x, shuffled)
+    assert unplaced(table, x, y) == 0
