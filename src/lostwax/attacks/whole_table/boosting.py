@@ -22,7 +22,7 @@ from lostwax.attacks.whole_table.annealing import annealed
 from lostwax.attacks.whole_table.attack import Followed, RebuiltTable
 from lostwax.attacks.whole_table.guesses import values_of
 from lostwax.attacks.whole_table.places import Boxes, CodedLeaves, Grid
-from lostwax.attacks.whole_table.subsets import Knapsacks, Shares, joined, shares
+from lostwax.attacks.whole_table.subsets import Knapsacks, Shares, shares
 from lostwax.fields import above, check_fields
 from lostwax.games.boosting import SUMMING, BoostedSums, BoostedTree, SumInterval
 from lostwax.games.trees import LEAF, Floats, Forest, Ints
@@ -113,14 +113,6 @@ def knapsacks(boosted: BoostedTree, leaves: CodedLeaves, places: Places, sums: B
     )
 
 
-class Waiting(NamedTuple):
-    """A tree with too many solutions, until the next one tells more."""
-
-    problem: Knapsacks
-    leaves: CodedLeaves
-    shares: Shares
-
-
 class SolvedPlaces(NamedTuple):
     """A table as boxes; rows in any order."""
 
@@ -202,17 +194,13 @@ class _Chain:
         self.sums, self.grid, self.until, self.clock = sums, grid, until, clock
         self.tables, self.proofs = [first], list[Proof]()  # one proof for each table, once it has ended
         self.older = first.boxes  # where all tables were one for the last time
-        self.waiting: Waiting | None = None
         self.trees = self.proven = self.fits = 0
         self.consistent = True
 
     def follow(self, boosted: BoostedTree) -> None:
         """Share the rows of all tables among the leaves of one more tree."""
-        leaves = CodedLeaves.of(boosted, self.grid)
-        if self.waiting and not self._both(self.waiting, boosted, leaves):
-            self._end_proof(self.waiting)
         if self.fits == self.trees:
-            self._exactly(boosted, leaves)
+            self._exactly(boosted, CodedLeaves.of(boosted, self.grid))
         self.trees += 1
 
     def _exactly(self, boosted: BoostedTree, leaves: CodedLeaves) -> None:
@@ -229,53 +217,21 @@ class _Chain:
             if not self.trees:
                 raise NotTheseRowsError
             self.consistent, complete = False, False
+        certain = None
         if not self.proofs:
             if choices and complete:
                 self._split(choices, leaves)
                 self.proven = self.fits = self.trees + 1
                 return
-            if len(self.tables) == 1 and self.consistent:
-                self.waiting = Waiting(problem, leaves, results[0])
-                return
-            self._prove_what_all_share()
+            if len(self.tables) == 1:
+                certain = results[0]
+            else:
+                self._prove_what_all_share()
         if choices:
-            self._split(choices[:MAX_LIKELY], leaves)
+            self._split(choices[:MAX_LIKELY], leaves, certain)
             self.fits = self.trees + 1
-
-    def _both(self, waiting: Waiting, boosted: BoostedTree, leaves: CodedLeaves) -> bool:
-        """Solve the tree that waits together with this one; False if that does not settle them either."""
-        before, bounds, now = self.tables[0], waiting.shares, self.clock()
-        if np.isnan(boosted.curvature).all():  # sums of the root follow from the rows, which are not known
-            return False
-        place = np.nonzero(bounds.high)[0]
-        places = before.split(bounds.high, waiting.leaves, self.grid, single=self.sums.loss.margins_in_float32)
-        problem = joined(waiting.problem, bounds, knapsacks(boosted, leaves, places, self.sums, self.grid))
-        result = shares(problem, MAX_TABLES, now + TREE_SHARE * max(self.until - now, 0.0), self.clock)
-        if not result.complete:
-            return False
-        choices = []
-        for solution in result.solutions:
-            numbers, whole = solution[:, : len(leaves.nodes)], np.zeros_like(before.rows)
-            np.add.at(whole, place, numbers.sum(1))
-            if (whole == before.rows).all():
-                choices.append((0, numbers))
-        if choices:
-            self.tables, self.waiting = [places], None
-            self._split(choices, leaves)
-            self.proven = self.fits = self.trees + 1
-        else:
-            self.consistent = False
-        return bool(choices)
-
-    def _end_proof(self, waiting: Waiting) -> None:
-        """With the tree that waits: some of its solutions, or only what all of them share."""
-        self.waiting = None
-        if waiting.shares.solutions:
-            choices = [(0, numbers) for numbers in waiting.shares.solutions[:MAX_LIKELY]]
-            self._split(choices, waiting.leaves, waiting.shares)
-            self.fits = self.trees
-        else:
-            self._split_certain(waiting.leaves, waiting.shares)
+        elif certain is not None and self.consistent:
+            self._split_certain(leaves, certain)
 
     def _split(self, choices: Sequence[tuple[int, Ints]], leaves: CodedLeaves, certain: Shares | None = None) -> None:
         """Go on with some tables; `certain` says how many rows are, where proof ends with this tree."""
@@ -325,8 +281,6 @@ class _Chain:
 
     def solved(self) -> SolvedPlaces:
         """The first table, its rows one by one."""
-        if self.waiting:
-            self._end_proof(self.waiting)
         if not self.proofs:
             self._prove_what_all_share()
         places, proof = self.tables[0], self.proofs[0]

@@ -50,28 +50,6 @@ class Shares(NamedTuple):
     high: Ints  # (p, l)
 
 
-def joined(first: Knapsacks, bounds: Shares, second: Knapsacks) -> Knapsacks:
-    """Two trees at once. Places of the second are those of the first in each leaf: `np.nonzero(bounds.high)`.
-
-    They have as many rows as can be there. Those that are not go to further leaves, one for each of the first tree that
-    is open: these have what all rows that can be there add to its sums, less the sums.
-    """
-    place, leaf = np.nonzero(bounds.high)
-    count, can_miss = bounds.high[place, leaf], (bounds.low < bounds.high)[place, leaf]
-    leaves = np.flatnonzero((bounds.low < bounds.high).any(0))
-    missing = (leaf == leaves[:, None]) & can_miss  # (open leaves, p)
-    there = np.where(leaf == leaves[:, None], count, 0)[:, :, None]
-    values, error = (part[leaves][:, place] for part in (first.values, first.error))
-    return Knapsacks(
-        count,
-        np.concatenate([second.possible, missing.T], axis=1),
-        np.concatenate([second.values, values]),
-        np.concatenate([second.error, 0 * error]),
-        np.concatenate([second.totals, (there * values).sum(1) - first.totals[leaves]]),
-        np.concatenate([second.rounding, first.rounding[leaves] + (there * error).sum(1)]),
-    )
-
-
 class _Bounds(NamedTuple):
     low: Ints  # (p, l)
     high: Ints  # (p, l)
