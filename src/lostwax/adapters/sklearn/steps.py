@@ -273,8 +273,8 @@ def _(splines: Any, inputs: Any, outputs: Any) -> Back:
         """(..., g) from blocks (g, size) to the basis functions of numbers (..., g) or (k, 1)."""
         rows = np.tile(middle, (numbers.size, 1))
         rows[:, column] = numbers.ravel()
-        given_as = type(inputs)(rows, columns=inputs.columns) if hasattr(inputs, "columns") else rows
-        basis = _array(splines.transform(given_as))[:, column * size : (column + 1) * size]
+        like_inputs = type(inputs)(rows, columns=inputs.columns) if hasattr(inputs, "columns") else rows
+        basis = _array(splines.transform(like_inputs))[:, column * size : (column + 1) * size]
         return np.asarray(np.square(basis.reshape(*numbers.shape, size) - blocks).sum(-1))
 
     def column_back(rebuilt: Cells, column: int) -> tuple[Array, Any]:
@@ -282,7 +282,7 @@ def _(splines: Any, inputs: Any, outputs: Any) -> Back:
         wanted = np.nan_to_num(block.values.astype(np.float64))
         grid = np.linspace(low[column], high[column], PLACES)
         step, nearest = grid[1] - grid[0], [distance(grid[:, None], row, column).argmin() for row in wanted]
-        start, end = grid[nearest] - step, grid[nearest] + step
+        start, end = (grid[nearest] + [[-step], [step]]).clip(low[column], high[column])
         for _ in range(HALVINGS):
             first, second = (2 * start + end) / 3, (start + 2 * end) / 3
             left = distance(first, wanted, column) < distance(second, wanted, column)
