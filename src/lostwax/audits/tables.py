@@ -276,9 +276,10 @@ class _Line:
 
     @property
     def label_given(self) -> bool:
-        """Without an intercept and without sums the label must be known."""
+        """Without an intercept and without sums the label must be known; of a Cox model time and event."""
         models = (part.fitted.model for part in self.parts if not part.fitted.sums)
-        return any(model is not None and model.bias is None for model in models)
+        unlabelled = any(model is not None and model.bias is None for model in models)
+        return unlabelled or any(part.fitted.hazards is not None for part in self.parts)
 
     @cached_property
     def solved(self) -> SolvedRows:
@@ -388,7 +389,12 @@ class _Line:
         notes = []
         if not _tell_label(self.parts) and not _labels_open(self.released):
             notes.append(f"{NO_LABELS}, and none counts as right.")
-        if self.label_given:
+        if any(part.fitted.hazards is not None for part in self.parts):
+            notes.append(
+                "the adversary knows time and event of the missing row. Of several rows that solve the score equation "
+                "the one nearest to the truth counts."
+            )
+        elif self.label_given:
             notes.append("fitted without an intercept: the adversary knows the label (Balle et al. 2022, Theorem 8).")
         return notes
 
