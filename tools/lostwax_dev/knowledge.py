@@ -55,6 +55,7 @@ def _linear(rows: dict[str, Row]) -> str:
     played = sum(int(match[1]) for match in games if match is not None)
     lines += [
         "",
+        "Shares are of rows, intervals count games; the count is `most_missing`. "
         f"Certificates that were false in these {played:,} games: {false} "
         "(`benchmarks/knowledge.py`, [results](results.md#benchmarksknowledge)).",
         "",
