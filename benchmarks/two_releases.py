@@ -144,7 +144,7 @@ def play(name, x, y, train, loss, c, ridge, publics, seed):
         for size in (size for size, games in publics.items() if game < games):
             public = Records(x[pool[:size]], y[pool[:size]])
             sample = PublicSample(public.x, public.x, public.y)
-            solved = solve_changed_row(first, later, sample, train, (torch.ones(d), torch.zeros(d)))
+            solved = solve_changed_row(first, later, sample, train, (torch.ones(d).double(), torch.zeros(d).double()))
             theirs, _ = first_order(first, later, public, train)
             varies = public.x.std(0) > 0
             inside = ((solved.x - truth).abs() <= WITHIN * solved.deviation)[varies].double().mean()
