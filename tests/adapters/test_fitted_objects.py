@@ -53,6 +53,16 @@ def test_cox_models_of_statsmodels(ties):
     assert any("model.exog holds 60 of 60 rows" in str(note) for note in audit.notes)
 
 
+def test_cox_models_of_two_releases_are_listed_as_not_compared():
+    sm = pytest.importorskip("statsmodels.api")
+    first, second = (
+        (sm.PHReg(rows["weeks"], rows[["age", "dose"]], status=rows["died"]).fit(), (rows[["age", "dose"]], rows[[*Y]]))
+        for rows in (PATIENTS, PATIENTS[1:])
+    )
+    audit = lw.audit(*second, before=first)
+    assert any("coefficients were not compared: a Cox model" in str(sentence) for sentence in audit.unanswered)
+
+
 def test_mixed_models_and_time_series_of_statsmodels_hold_their_data():
     smf = pytest.importorskip("statsmodels.formula.api")
     tsa = pytest.importorskip("statsmodels.tsa.arima.model")
