@@ -1,14 +1,16 @@
 """How much of a whole table do boosted trees reveal to an attacker who knows no row of it?
 
     python benchmarks/boosting_without_knowledge.py [--tables FILE] [--study timberstrike libraries proofs ...]
+        [--names diabetes_0 stroke_1 ...] [--models xgboost-8 lightgbm ...] [--into FOLDER]
 
 `FILE` is an .npz with the training tables of TimberStrike's experiments (github.com/necst/TimberStrike, folder `data`):
 `diabetes_{0,1,2}_{x,y}` and `stroke_{0..4}_{x,y}`. Without it only tables of scikit-learn run.
 
 The score is TimberStrike's: the share of cells within 0.319 standard deviations of the row that they are matched with.
-The matching favours every guess, so a *blind table* (the true columns, shuffled) is matched in the same way, and so are
-values drawn from the boxes of the true rows: this is what the thresholds in the model allow at most. Certified cells
-are proven to lie on one side of a threshold; false ones are counted, after the best matching of rows.
+The matching favours every guess, so others are matched in the same way: a *blind table* (the true columns, shuffled),
+the rebuilt table with its columns shuffled (what the file tells of each column alone), and values drawn from the boxes
+of the true rows (what the thresholds in the model allow). Certified cells are proven to lie on one side of a threshold;
+false ones are counted, after the best matching of rows. Seconds are those of a processor.
 """
 
 import argparse
@@ -49,6 +51,7 @@ class Measured(NamedTuple):
 
     score: float
     blind: float
+    columns: float  # score of the rebuilt table with its columns shuffled
     most: float  # score of values drawn from the boxes of the true rows
     certified: float
     exact: float
@@ -116,15 +119,18 @@ def false_rows(table, x, y):
 def measure(model, x, y, seconds, seed=0):
     sums = released_sums(model)
     start, processor = time.perf_counter(), time.process_time()
-    table = BoostedTable(seconds)(sums, x.shape, values=public_of(x), ends=ends_of(x), seed=seed)
+    table = BoostedTable(seconds, clock=time.process_time)(
+        sums, x.shape, values=public_of(x), ends=ends_of(x), seed=seed
+    )
     taken, processor = time.perf_counter() - start, time.process_time() - processor
     guess = np.where(np.isnan(table.x), np.median(x, 0), table.x)
     random = np.random.default_rng(seed)
-    shuffled = np.stack([random.permutation(column) for column in x.T], 1)
+    shuffled, dealt = (np.stack([random.permutation(column) for column in part.T], 1) for part in (x, guess))
     reached, order = score(x, guess)
     return Measured(
         reached,
         score(x, shuffled)[0],
+        score(x, dealt)[0],
         score(x, reachable(sums, x, seed))[0],
         float(table.certain.mean()),
         float(table.exact.mean()),
@@ -139,17 +145,18 @@ def measure(model, x, y, seconds, seed=0):
     )
 
 
-def report(key, title, found, seed=0, paper=None):
+def report(key, title, found, seed=0, paper=None, into=None):
     print(
-        f"{title}: {found.score:.1%} of cells (blind {found.blind:.1%}, reachable {found.most:.1%}), certified "
-        f"{found.certified:.0%}, exact {found.exact:.0%}, false {found.false}, labels {found.labels:.0%}, trees "
-        f"{found.proven} proven, {found.fits} fit, of {found.trees}; {found.seconds:.0f} s ({found.processor:.0f} s of "
-        "processor time)",
+        f"{title}: {found.score:.1%} of cells (blind {found.blind:.1%}, columns {found.columns:.1%}, reachable "
+        f"{found.most:.1%}), certified {found.certified:.0%}, exact {found.exact:.0%}, false {found.false}, labels "
+        f"{found.labels:.0%}, trees {found.proven} proven, {found.fits} fit, of {found.trees}; {found.seconds:.0f} s "
+        f"({found.processor:.0f} s of a processor)",
         flush=True,
     )
     names = {
         "score": "share of cells within 0.319 SD",
         "blind": "the same of a blind table",
+        "columns": "the same of the rebuilt table with its columns shuffled",
         "most": "the same of values drawn from the boxes of the true rows",
         "certified": "share of cells certified",
         "exact": "share of cells certified and exact",
@@ -169,6 +176,7 @@ def report(key, title, found, seed=0, paper=None):
         __file__,
         [Row(f"{key}.score", f"{title}: {names['score']}", found.score, paper=paper, seed=seed), *rows],
         keep_others=True,
+        into=into,
     )
 
 
@@ -190,18 +198,21 @@ def timberstrike(options):
     if options.tables is None:
         return
     tables = np.load(options.tables)
-    for name in [f"diabetes_{client}" for client in range(3)] + [f"stroke_{client}" for client in range(5)]:
+    makers = {
+        f"xgboost-{depth}": lambda depth=depth: xgb.XGBClassifier(**CONFIGURED, max_depth=depth) for depth in (8, 6, 3)
+    } | {"bare-8": lambda: xgb.XGBClassifier(**CONFIGURED, max_depth=8), "lightgbm": LIBRARIES["LightGBM"]}
+    for name in options.names or [name[:-2] for name in tables if name.endswith("_x")]:
         x, y = tables[f"{name}_x"], tables[f"{name}_y"].ravel()
         paper = "TimberStrike 0.73 to 0.96 on Stroke; 0.66 on Diabetes (NVIDIA FLARE)"
-        for depth in (3, 6, 8) if name.startswith("diabetes") else (8,):
-            model = xgb.XGBClassifier(**CONFIGURED, max_depth=depth).fit(x, y)
-            title = f"{name}, {len(x):,} rows, XGBoost of depth {depth}"
-            report(f"{name}.xgboost-{depth}", title, measure(model, x, y, options.seconds), paper=paper)
-        bare = changed(model, without_curvatures)
-        found = measure(bare, x, y, options.seconds)
-        report(f"{name}.bare-8", f"{title}, sum_hessian removed", found)
-        model = lgb.LGBMClassifier(n_estimators=100, verbose=-1).fit(x, y)
-        report(f"{name}.lightgbm", f"{name}, {len(x):,} rows, LightGBM", measure(model, x, y, options.seconds))
+        for kind in options.models or makers:
+            model = makers[kind]().fit(x, y)
+            if kind.startswith("bare"):
+                model = changed(model, without_curvatures)
+            library, _, depth = kind.partition("-")
+            said = {"xgboost": f"XGBoost of depth {depth}", "bare": f"XGBoost of depth {depth}, sum_hessian removed"}
+            title = f"{name}, {len(x):,} rows, {said.get(library, 'LightGBM')}"
+            found = measure(model, x, y, options.seconds)
+            report(f"{name}.{kind}", title, found, paper=paper if library == "xgboost" else None, into=options.into)
 
 
 LIBRARIES = {
@@ -228,7 +239,7 @@ def libraries(options):
                 kind = "binary columns, " if binary else ""
                 key = f"breast-cancer.{'binary.' if binary else ''}{rows}.{name.lower()}"
                 found = measure(make().fit(x, y), x, y, options.seconds)
-                report(key, f"breast cancer, {kind}{rows} rows, {name}", found)
+                report(key, f"breast cancer, {kind}{rows} rows, {name}", found, into=options.into)
 
 
 def proofs(options):
@@ -268,7 +279,7 @@ def proofs(options):
             sums = released_sums(model.fit(x, y))
             if kind == 1 and not numbers:
                 sums = changed(model, without_curvatures).sums()
-            table = BoostedTable(1.0)(sums, x.shape, ends=ends_of(x))
+            table = BoostedTable(0.5, clock=time.process_time)(sums, x.shape, ends=ends_of(x))
         except (TypeError, NotTheseRowsError) as error:
             print(f"model {models}, {type(model).__name__}, was not read: {type(error).__name__} {error}", flush=True)
             continue
@@ -280,7 +291,7 @@ def proofs(options):
         Row("proofs.cells", "certified cells", cells, seed=0),
         Row("proofs.false", "rows with a certified cell that is false", false, seed=0),
     ]
-    write_rows(__file__, rows, keep_others=True)
+    write_rows(__file__, rows, keep_others=True, into=options.into)
 
 
 def rounded(digits):
@@ -340,7 +351,8 @@ def scale(options):
     """1,000 rows of 20 columns, 100 trees."""
     x, y = make_classification(1_000, 20, random_state=0)
     model = xgb.XGBClassifier(**CONFIGURED).fit(x, y)
-    report("scale", "1,000 rows of 20 columns, XGBoost, 100 trees", measure(model, x, y, options.seconds))
+    found = measure(model, x, y, options.seconds)
+    report("scale", "1,000 rows of 20 columns, XGBoost, 100 trees", found, into=options.into)
 
 
 STUDIES = {
@@ -356,7 +368,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", type=Path, help="an .npz with the tables of TimberStrike")
     parser.add_argument("--study", nargs="+", choices=list(STUDIES), default=list(STUDIES))
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each table")
+    parser.add_argument("--names", nargs="+", help="tables of TimberStrike; all by default")
+    parser.add_argument("--models", nargs="+", help="models that they are rebuilt from; all by default")
+    parser.add_argument("--into", type=Path, help="a folder for the rows, beside those of the repository")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each table, of a processor")
     parser.add_argument("--cells", type=int, default=100_000, help="certified cells to check")
     options = parser.parse_args()
     for study in options.study:

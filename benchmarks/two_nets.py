@@ -2,6 +2,7 @@
 
     python benchmarks/two_nets.py [--data digits] [--activations elu tanh relu]
     python benchmarks/two_nets.py --data mnist --root FOLDER --device cuda --out FOLDER
+    python benchmarks/two_nets.py --data mnist --root FOLDER --directions 96 --shadows 12000 --targets 200
 
 S1's training (Balle et al. 2022, Table V: full-batch gradient descent, lr 0.2, momentum 0.9, 100 steps, a public
 LeCun-normal start), on records of which none is known. Each game is a record more or less: the weights with it minus
@@ -9,7 +10,8 @@ those without. `lw.KernelRidge` learns from such differences on public base sets
 records each, drawn from 59,000 of the prior, on which the shadow models' records are drawn too. The informed attacker
 knows all other records, and reads the same victims from the later weights alone, by as many shadow models; the nearest
 public record needs no model at all. The rows of unlearning have the earlier weights fine-tuned on the other records, or
-moved up the record's loss, instead of being trained again.
+moved up the record's loss, instead of being trained again. With `--directions`, the models that both attacks learn
+from are not trained but computed by linear response, the differences on three public base sets: what a CPU can do.
 Goals on MNIST: within twice the informed attacker's error, and nearer than the nearest public record in 90 % of games.
 """
 
@@ -26,6 +28,7 @@ from lostwax.attacks import KernelRidge
 from lostwax.games import Cohort, Informed, Knowledge, Records, Release
 from lostwax.learning import augment
 from lostwax.metrics.estimate import clopper_pearson
+from lostwax.shadows import LinearResponse
 from lostwax.trainers import Paired, Unlearned
 from lostwax_dev.results import Row, write_rows
 
@@ -69,9 +72,11 @@ def differences(net, trainer, train, victims):
 def errors_of(attack, knowledge, release, victims):
     """Squared errors, and how often the label is right."""
     start = time.perf_counter()
-    guess = attack.prepare(knowledge, seed=1)(release)
+    reconstruct = attack.prepare(knowledge, seed=1)
+    guess = reconstruct(release)
     errors = (guess.records.x[:, 0].to(victims.x) - victims.x).flatten(1).square().mean(1).double().cpu().numpy()
     right = float((guess.records.y[:, 0].to(victims.y) == victims.y).double().mean())
+    print(*reconstruct.notes, sep="\n", flush=True)
     return errors, right, time.perf_counter() - start
 
 
@@ -100,6 +105,8 @@ def main():
         "--unlearning", action="store_true", help="approximate unlearning too, with the first activation"
     )
     parser.add_argument("--repeats", type=int, default=1, help="base sets that each public record is added to")
+    parser.add_argument("--directions", type=int, default=0, help="of linear response; 0: train all shadow models")
+    parser.add_argument("--shadows", type=int, help="records to learn from; all of the prior by default")
     parser.add_argument("--out", type=Path, help="the folder of the results")
     parser.add_argument("--seed", type=int, default=0)
     for place, name in enumerate(("train", "base", "prior", "targets", "bases", "hidden")):
@@ -113,7 +120,8 @@ def main():
     nearest = (nearest.square() / victims.x.shape[1]).double().cpu().numpy()
     rows = [Row(f"{options.data}.nearest", f"{options.data}: nearest public record", float(np.median(nearest)))]
     plain = lw.GD(lr=0.2, momentum=0.9, steps=100, init=lw.inits.LeCunNormal(), tf32=options.device == "cuda")
-    attack = KernelRidge()
+    engine = LinearResponse(directions=options.directions, checked=24) if options.directions else None
+    informed_attack = attack = KernelRidge(engine=engine, shadows=options.shadows)
     if options.repeats > 1:
         attack = KernelRidge(shadows=options.repeats * options.prior, augment=augment.Repeats())
     trainers = dict.fromkeys(options.activations, plain)
@@ -133,7 +141,7 @@ def main():
         informed = None
         if trainer is plain:
             knowledge = Knowledge(net, plain, Informed(train), lw.access.Weights(), prior)
-            informed = errors_of(KernelRidge(), knowledge, before, victims)
+            informed = errors_of(informed_attack, knowledge, before, victims)
             rows += rows_of(f"{options.data}.{name}.informed", *informed, nearest)
         against = None if informed is None else informed[0]
         rows += rows_of(f"{options.data}.{name}.pairs", *ours, nearest, against)

@@ -1,6 +1,6 @@
 """Two releases of a table's model, with and without one row: what do they tell an attacker who knows no row?
 
-    python benchmarks/two_releases.py [--parts list scaler equations audits] [--games 200] [--coverage 1000]
+    python benchmarks/two_releases.py [--parts list scaler equations audits] [--games 200] [--digits 1000]
 
 "list": every estimator of scikit-learn that publishes sums or stores rows (docs/tables.md), fitted on a small table
 with and without each of ten rows. "scaler": a StandardScaler before a logistic regression on breast cancer, for 100
@@ -144,7 +144,7 @@ def play(name, x, y, train, loss, c, ridge, publics, seed):
         for size in (size for size, games in publics.items() if game < games):
             public = Records(x[pool[:size]], y[pool[:size]])
             sample = PublicSample(public.x, public.x, public.y)
-            solved = solve_changed_row(first, later, sample, train, (torch.ones(d), torch.zeros(d)))
+            solved = solve_changed_row(first, later, sample, train, (torch.ones(d).double(), torch.zeros(d).double()))
             theirs, _ = first_order(first, later, public, train)
             varies = public.x.std(0) > 0
             inside = ((solved.x - truth).abs() <= WITHIN * solved.deviation)[varies].double().mean()
@@ -159,11 +159,13 @@ def play(name, x, y, train, loss, c, ridge, publics, seed):
     return {size: np.array(each) for size, each in played.items()}
 
 
-def equation_rows(games, coverage, seed):
+def equation_rows(games, digits, seed, some):
     for name, x, y, train, loss, c, ridge in problems():
+        if some not in name:
+            continue
         publics = {min(size, len(x) - train): min(games, train) for size in PUBLIC}
         if "digits" in name:
-            publics[max(publics)] = min(coverage, train)
+            publics = {size: digits if size == max(publics) else digits // 2 for size in publics}
         for size, each in play(name, x, y, train, loss, c, ridge, publics, seed).items():
             key, words = f"{name}.{size}", f"{name}, {size} public rows"
             ours, theirs, nearest, inside, right, cosine, their_cosine = each.T
@@ -178,7 +180,10 @@ def equation_rows(games, coverage, seed):
                 f"{key}.than_public", f"{words}: nearer than the nearest public row", int((ours < nearest).sum()), n
             )
             yield Row(
-                f"{key}.coverage", f"{words}: cells within their 90 % interval ({n:,} games)", float(inside.mean())
+                f"{key}.coverage",
+                f"{words}: cells within their 90 % interval ({n:,} games)",
+                float(inside.mean()),
+                *middle(inside, np.mean),
             )
             yield share(f"{key}.labels", f"{words}: label right", int(right.sum()), n)
             yield Row(f"{key}.cosine", f"{words}: median cosine", float(np.median(cosine)))
@@ -187,9 +192,9 @@ def equation_rows(games, coverage, seed):
             )
 
 
-def middle(errors):
-    """The ends of the 95 % interval of a median."""
-    draws = np.median(np.random.default_rng(0).choice(errors, (1_000, len(errors))), 1)
+def middle(errors, of=np.median):
+    """The ends of the 95 % interval of a median, or a mean."""
+    draws = of(np.random.default_rng(0).choice(errors, (1_000, len(errors))), 1)
     return np.quantile(draws, [0.025, 0.975]).tolist()
 
 
@@ -228,7 +233,8 @@ def main():
     parts = ("list", "scaler", "equations", "audits")
     parser.add_argument("--parts", nargs="+", default=list(parts), choices=parts)
     parser.add_argument("--games", type=int, default=200, help="rows of each problem")
-    parser.add_argument("--coverage", type=int, default=1_000, help="rows of the digits")
+    parser.add_argument("--digits", type=int, default=1_000, help="rows of the digits with the largest public sample")
+    parser.add_argument("--problems", default="", help="a part of the name of the equations' problems; all by default")
     parser.add_argument("--audits", type=int, default=10, help="rows of each whole model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
@@ -237,7 +243,7 @@ def main():
     made = {
         "list": list_rows,
         "scaler": scaler_rows,
-        "equations": lambda: equation_rows(options.games, options.coverage, options.seed),
+        "equations": lambda: equation_rows(options.games, options.digits, options.seed, options.problems),
         "audits": lambda: audit_rows(options.audits),
     }
     for part in options.parts:

@@ -9,7 +9,8 @@ k is the target, whose label is given; k = 1 is S1's game.
 
 Shadow sets are the known records, k - 1 draws of the prior, and a candidate. None is trained: to first order the
 unknown records only add their own linear responses, which are computed once, one for each record of the prior, around
-a model trained on the known records and k - 1 stand-ins. Shadow set i is then seen as
+one base model for all k. Its training set holds public stand-ins in the places of the most unknown records; for a
+smaller k the first k - 1 of them stand in, and the others are known records. Shadow set i is then seen as
 
     response(candidate i) + sum_j response(unknown j) - sum_j response(stand-in j).
 
@@ -83,48 +84,62 @@ def rows_of(records: Records, pool: Records) -> Tensor:
     return torch.tensor([places[row.tobytes()] for row in records.x.flatten(1).cpu().numpy()], dtype=torch.long)
 
 
-def tables(
-    attack: lw.KernelRidge, data: Data, k: int, options: argparse.Namespace
-) -> tuple[Knowledge, ShadowTable, ShadowTable, float]:
-    """The knowledge as the attack sees models, shadow sets, trained ones, and how far responses explain those (R^2)."""
-    known = data.known[: len(data.known) - (k - 1)]
-    learn_from, _ = targets(attack, data.prior, options.seed)
-    stand_ins = learn_from[: k - 1]
-    inner = data.prior.x[0].numel()
-    net = lw.nets.mlp(inner, 10, 10)
-    base = Records.together([known, stand_ins]) if k > 1 else known
-    knowledge = Knowledge(net, VICTIM, lw.Informed(base), lw.access.Weights(), data.prior)
-    knowledge, single, _ = shadow_tables(attack, knowledge, options.seed)
-    if not single.seen.shape[1] <= attack.engine.directions:
-        raise RuntimeError("training does not respond linearly: see the attack's notes")
-    away = single.seen[rows_of(stand_ins, single.records).to(single.seen.device)].sum(0)  # (r,)
-    shadows = len(single.records)
-    if k > 1:
-        rows = drawn(single.records, torch.arange(shadows), k - 1, options.seed, "shadow sets", k)
-        rows = rows.to(single.seen.device)
-        seen = torch.nn.functional.embedding_bag(rows, single.seen, mode="sum") - away
-    else:
-        rows, seen = torch.arange(shadows, device=single.seen.device)[:, None], single.seen
-    some = rows[:: max(1, shadows // options.checked)][: options.checked]
-    checked = Sets(known, single.records[some])
-    trained = knowledge.access(net, checked.train(knowledge, options.seed + 1))
-    expected = single.seen[some].sum(1) - away
-    left, spread = trained - expected, trained - trained.mean(0)
-    r2 = float(1 - (left - left.mean(0)).square().sum() / spread.square().sum())
-    held_out = torch.ones(shadows, dtype=torch.bool, device=seen.device)
-    held_out[some[:, 0]] = False
-    table = ShadowTable(seen[held_out], single.records[held_out])
-    return knowledge, table, ShadowTable(trained, single.records[some[:, 0]], responses=expected), r2
+@dataclass(frozen=True)
+class Base:
+    """The model around which responses are computed, and those of the records that no training set holds."""
+
+    knowledge: Knowledge  # as the attack sees models
+    single: ShadowTable  # responses; of the stand-ins the first
+    known: Records  # by every k
+    stand_ins: Records
+
+    @classmethod
+    def of(cls, attack: lw.KernelRidge, data: Data, most: int, seed: int) -> Base:
+        """One for up to `most` unknown records."""
+        known = data.known[: len(data.known) - (most - 1)]
+        stand_ins = targets(attack, data.prior, seed)[0][: most - 1]
+        base = Records.together([known, stand_ins])
+        net = lw.nets.mlp(data.prior.x[0].numel(), 10, 10)
+        knowledge = Knowledge(net, VICTIM, lw.Informed(base), lw.access.Weights(), data.prior)
+        knowledge, single, _ = shadow_tables(attack, knowledge, seed)
+        if not single.seen.shape[1] <= attack.engine.directions:
+            raise RuntimeError("training does not respond linearly: see the attack's notes")
+        places = rows_of(stand_ins, single.records)
+        others = torch.ones(len(single.records), dtype=torch.bool)
+        others[places] = False
+        order = torch.cat([places, others.nonzero()[:, 0]]).to(single.seen.device)
+        return cls(knowledge, ShadowTable(single.seen[order], single.records[order]), known, stand_ins)
+
+    def known_of(self, k: int) -> Records:
+        """What the adversary knows who misses k records."""
+        return Records.together([self.known, self.stand_ins[k - 1 :]])
+
+    def tables(self, k: int, options: argparse.Namespace) -> tuple[ShadowTable, ShadowTable, float]:
+        """Shadow sets, trained ones, and how far responses explain those (R^2)."""
+        away = self.single.seen[: k - 1].sum(0)  # (r,)
+        free = ShadowTable(*(part[len(self.stand_ins) :] for part in self.single[:2]))
+        shadows = len(free.records)
+        rows = drawn(free.records, torch.arange(shadows), k - 1, options.seed, "shadow sets", k).to(free.seen.device)
+        seen = torch.nn.functional.embedding_bag(rows, free.seen, mode="sum") - away
+        some = rows[:: max(1, shadows // options.checked)][: options.checked]
+        sets = Sets(self.known_of(k), free.records[some])
+        trained = self.knowledge.access(self.knowledge.net, sets.train(self.knowledge, options.seed + 1))
+        expected = seen[some[:, 0]]
+        left, spread = trained - expected, trained - trained.mean(0)
+        r2 = float(1 - (left - left.mean(0)).square().sum() / spread.square().sum())
+        held_out = torch.ones(shadows, dtype=torch.bool, device=seen.device)
+        held_out[some[:, 0]] = False
+        table = ShadowTable(seen[held_out], free.records[held_out])
+        return table, ShadowTable(trained, free.records[some[:, 0]], responses=expected), r2
 
 
-def play(k: int, data: Data, options: argparse.Namespace) -> list[Row]:
+def play(k: int, data: Data, base: Base, kernel: lw.KernelRidge, options: argparse.Namespace) -> list[Row]:
     """All attacks against the same victims, with k unknown records."""
-    kernel = lw.KernelRidge(engine=lw.shadows.LinearResponse(directions=options.directions))
-    knowledge, shadows, unseen, r2 = tables(kernel, data, k, options)
+    knowledge, (shadows, unseen, r2) = base.knowledge, base.tables(k, options)
     count, device = len(data.secrets), data.secrets.x.device
     others = drawn(data.crowd, torch.arange(count, device=device), k - 1, options.seed, "crowd", k)[:, 1:]
     own = Records.together([data.secrets[torch.arange(count, device=device)[:, None]], data.crowd[others]], 1)
-    release = Sets(data.known[: len(data.known) - (k - 1)], own).train(knowledge, options.seed)
+    release = Sets(base.known_of(k), own).train(knowledge, options.seed)
     hints = Hints(labels=data.secrets.y[:, None])
     rows = [Row(f"{k}.r2", f"{k} unknown: R^2 of responses, {len(unseen.records)} trained sets", r2)]
     for name in options.attack:
@@ -177,8 +192,10 @@ def main() -> None:
         mean_row("class_mean", "mean MSE of the mean of the target's class", mean),
         mean_row("nearest", "mean MSE of the nearest record of prior and known ones", nearest),
     ], options)  # fmt: skip
+    kernel = lw.KernelRidge(engine=lw.shadows.LinearResponse(directions=options.directions, checked=options.checked))
+    base = Base.of(kernel, data, max(options.unknown), options.seed)
     for k in options.unknown:
-        write(__file__, play(k, data, options), options)
+        write(__file__, play(k, data, base, kernel, options), options)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -110,6 +111,38 @@ def draw_privacy(path: Path, rows: Sequence[Row], epsilons: Mapping[str, float],
     below.set(xscale="log", xlabel="ε", ylabel="accuracy of the head", ylim=(0, 1))
     below.set_xticks(list(epsilons.values()), [f"{epsilon:g}" for epsilon in epsilons.values()], minor=False)
     below.set_xticks([], minor=True)
+    figure.tight_layout(pad=0.5)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def draw_ceilings(path: Path, rows: Sequence[Row], names: Sequence[str], ceilings: Sequence[float]) -> None:
+    """Accuracy of heads over the ceiling that is certified, by all steps and by the last weights."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    by_id = {row.id: row for row in rows}
+    names = [name for name in names if f"{name}.{ceilings[-1]:g}.last" in by_id]  # that were measured
+    columns = max(1, min(4, len(names)))
+    figure = Figure(figsize=(2.4 * columns + 0.4, 2.2 * math.ceil(len(names) / columns) + 0.4), dpi=120)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(math.ceil(len(names) / columns), columns, sharex=True, sharey=True, squeeze=False)
+    for axis, name in zip(axes.flat, names, strict=False):
+        for seen, style, label in (("all", "C1s-", "all steps"), ("last", "C0o-", "last weights alone")):
+            points = [(ceiling, by_id.get(f"{name}.{ceiling:g}.{seen}")) for ceiling in ceilings]
+            known = [(ceiling, row) for ceiling, row in points if row is not None]
+            y = np.array([float(row.value) for _, row in known])
+            ends = np.array([[float(row.low or 0), float(row.high or 1)] for _, row in known]).reshape(-1, 2)
+            x = [ceiling for ceiling, _ in known]
+            axis.errorbar(x, y, yerr=np.abs(ends.T - y), fmt=style, capsize=2, markersize=4, label=label)
+        if (free := by_id.get(name)) is not None:
+            axis.axhline(float(free.value), color="0.5", linestyle=":", label="without noise")
+        kind, size = name.split("_")
+        axis.set_title(f"{kind.upper()}, N = {int(size):,}", fontsize=9)
+        axis.set(ylim=(0, 1), xlim=(0.1, 1))
+    axes[0][0].legend(fontsize=7, frameon=False)
+    figure.supxlabel("certified ceiling, one of ten candidates", fontsize=9)
+    figure.supylabel("accuracy of the head", fontsize=9)
     figure.tight_layout(pad=0.5)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

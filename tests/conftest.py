@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lostwax.seeds import seed_torch
+from optional import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401
 
 ROOT = Path(__file__).parent.parent
 

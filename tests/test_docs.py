@@ -110,6 +110,11 @@ def test_examples_run(example, small, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_waits_for_numbers(page):
+    assert re.findall(r"@@|^(?:RESULTS|NUMBERS|TODO)\b.*$", page.read_text(), re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#:]+)[^)]*\)|src=\"([^\"]+)\"", page.read_text()):
         path = page.parent / (target[0] or target[1])

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-NOTEBOOKS = ("dp", "head", "net", "table")
+NOTEBOOKS = ("dp", "erasure", "head", "net", "table")
 
 
 @pytest.fixture

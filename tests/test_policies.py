@@ -5,14 +5,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_iris, load_wine
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import Lasso, LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
 from audits.game import KNOWN, Reads, audited
 from lostwax.audits.ceiling import privacy_of
+from lostwax.grades import Grade
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.policies import names
 
@@ -327,3 +330,47 @@ def test_any_bytes_are_a_policy_or_our_error(content, tmp_path):
     path.write_bytes(content)
     with suppress_ours("policy.toml"):
         lw.Policy.read(path)
+
+
+def test_two_models_of_one_grade_are_two_decisions():
+    """Nearest neighbours hold every row for anyone; a logistic regression needs somebody who has nearly all rows."""
+    X, y = load_wine(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    neighbours, regression = (
+        lw.audit(model.fit(X, y), (X, y)) for model in (KNeighborsClassifier(), LogisticRegression(tol=1e-10))
+    )
+    assert neighbours.grade is regression.grade is Grade.EXACT
+    assert neighbours.conclusion.headline == "Anyone who gets the file can read 178 of 178 rows."
+    assert regression.conclusion.headline.startswith("Somebody who knows all rows but 2 can rebuild the missing ones")
+    strangers = lw.Policy(attackers={"anyone": {"max_grade": "not found", "max_rebuilt_share": 0.01}})
+    assert {breach.limit for breach in strangers.breaches(neighbours)} == {
+        "attackers.anyone.max_grade",
+        "attackers.anyone.max_rebuilt_share",
+    }
+    assert strangers.breaches(regression) == ()
+    assert lw.Policy(max_knowledge_margin=2).breaches(neighbours)[0].found == 178
+    assert lw.Policy(attackers={"insider": {"max_grade": "not found"}}).breaches(regression)
+
+
+def test_limits_of_attackers_are_read_from_a_file(tmp_path):
+    path = tmp_path / "policy.toml"
+    path.write_text('max_knowledge_margin = 1\n[attackers.anyone]\nmax_grade = "not found"\nmax_rebuilt_share = 0.05\n')
+    limits = {"anyone": {"max_grade": "not found", "max_rebuilt_share": 0.05}}
+    assert lw.Policy.read(path) == lw.Policy(max_knowledge_margin=1, attackers=limits)
+
+
+def test_an_attacker_whom_nobody_played_does_not_pass():
+    X, y = load_wine(return_X_y=True)
+    audit = lw.audit(LogisticRegression(tol=1e-10).fit(X, y), (X, y), attackers=["insider"])
+    (breach,) = lw.Policy(attackers={"anyone": {"max_grade": "not found"}}).breaches(audit)
+    assert breach.found is None
+    assert "no attacker of this kind was tried" in str(breach)
+
+
+@pytest.mark.parametrize(
+    "attackers",
+    [{"stranger": {"max_grade": "not found"}}, {"anyone": {}}, {"anyone": {"max_ceiling": 0.1}}, {"anyone": 1}],
+)
+def test_limits_of_no_attacker(attackers):
+    with pytest.raises((TypeError, ValueError), match="attackers"):
+        lw.Policy(attackers=attackers)

@@ -37,7 +37,8 @@ class ShortFeatures(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(n, ...) -> (n, d)."""
         flat = x.flatten(1)
-        factor: Tensor = (self.norm / flat.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp_max(1)
+        longest = self.norm * (1 - 4 * torch.finfo(flat.dtype).eps)  # which rounding does not take above the norm
+        factor: Tensor = (longest / flat.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp_max(1)
         return flat * factor
 
     def extra_repr(self) -> str:
@@ -47,19 +48,22 @@ class ShortFeatures(nn.Module):
 
 def trained_head(net: nn.Module) -> tuple[nn.Linear, float | None]:
     """The linear layer at the end of a net of which nothing else is trained, and the norm its features are cut to."""
-    layers = list(net) if isinstance(net, nn.Sequential) else [net]
+    layers = list(net) if type(net) is nn.Sequential else [net]
     head = layers[-1] if layers else net
+    otherwise = "or leave out released: the ceiling of all steps holds."
     if type(head) is not nn.Linear:
         raise ValueError(
             f"last_weights: the last layer is {type(head).__name__}, and convexity in the weights is known for an "
-            "nn.Linear alone. Leave out released: the ceiling of all steps holds."
+            f"nn.Linear alone. End a plain nn.Sequential with one, {otherwise}"
         )
-    ours = {id(value) for value in head.parameters()}
-    if before := [name for name, value in net.named_parameters() if value.requires_grad and id(value) not in ours]:
-        raise ValueError(
-            f"last_weights: {before[0]} is trained too, a hidden layer, so the loss is not convex in the weights. "
-            "Freeze all layers before the last, or leave out released: the ceiling of all steps holds."
-        )
+    for place, layer in enumerate(layers[:-1]):  # layer by layer: one may share the head's weights
+        for name in (name for name, value in layer.named_parameters() if value.requires_grad):
+            raise ValueError(
+                f"last_weights: {place}.{name} is trained too, a hidden layer, so the loss is not convex in the "
+                f"weights. Freeze all layers before the last, {otherwise}"
+            )
+    if any(part._forward_hooks or part._forward_pre_hooks for part in (net, *layers[-2:])):  # such as weight_norm's
+        raise ValueError(f"last_weights: a hook changes what the last layer computes. Remove it, {otherwise}")
     shortened = layers[-2] if len(layers) > 1 else None
     return head, shortened.norm if type(shortened) is ShortFeatures else None
 

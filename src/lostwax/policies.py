@@ -401,9 +401,10 @@ def _knowledge_margin(policy: Policy, audit: Audit, _: Finding) -> Measured:
     margin, allowed = audit.attackers.margin, policy.max_knowledge_margin or 0
     if margin is None:
         raise UndecidedError("It does not state how many records its attackers know.")
-    more = [missing for missing in audit.attackers.by_missing if missing > allowed]
+    curve = audit.attackers.by_missing.items()
+    more = [missing for missing, rung in curve if missing > allowed and rung.grade is not Grade.UNDECIDED]
     if margin <= allowed and min(more, default=math.inf) > 2 * (allowed + 1):  # far fewer may be enough
-        raise UndecidedError(f"It tried no attacker who misses a few more than {allowed} records.")
+        raise UndecidedError(f"It tried no attacker, or too few games, who misses a few more than {allowed} records.")
     return Measured(margin, f"records still come back to an attacker who misses {margin}.")
 
 

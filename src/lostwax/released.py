@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lostwax.fields import above, at_least, check_fields, expect
 
 NEGLIGIBLE = 1e-12  # contraction of a step
+ROUNDING = 1e-15  # of a difference from 2
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class LastWeights:
     @property
     def decay(self) -> float:
         """-log c: a step brings any two weights nearer by c = max(|1 - lr convexity|, |1 - lr smoothness|)."""
-        gap = min(self.lr * self.convexity, 2 - self.lr * self.smoothness)
+        gap = min(self.lr * self.convexity, 2 - self.lr * self.smoothness - ROUNDING)
         if gap < NEGLIGIBLE:
             return 0.0
         return -math.log1p(-gap) if gap < 1 else math.inf

@@ -116,7 +116,7 @@ def audit(
 
     Args:
         model: A fitted scikit-learn estimator or pipeline, results of statsmodels, any object with fit and predict, the
-            path of a .skops or .onnx file, or a torch module.
+            path of a .skops, .onnx, .rds or .RData file, or a torch module.
         data: `(X, y)` or `Records`, all that the model was trained on; with it, this model is audited.
         games: Number of records to attack, drawn by `seed`; None for all, or for 1,000 rows of a large table.
         seed: Seed of every random draw. A sequence of seeds gives `Audits`: one audit for each, and their spread.

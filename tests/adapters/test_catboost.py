@@ -3,10 +3,12 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
+import lostwax as lw
 from lostwax.adapters.catboost import CatBoostModel, half_way_in_float32, model_of
 from lostwax.adapters.model_files import load_model
 from lostwax.adapters.sklearn.boosting import is_boosted
@@ -193,6 +195,25 @@ def test_refusals():
     classes = (y > 9).astype(float)
     with pytest.raises(ValueError, match="class weights was not read"):
         model_of(classifier(class_weights=[1, 3]).fit(x, classes)).read(x, classes, ones)
-    towns = np.c_[x[:, :1].astype(object), np.array(["Bath", "Ely"])[(x[:, 1] > 4).astype(int)]]
-    with pytest.raises(ValueError, match="it has categorical features"):
-        model_of(regressor(cat_features=[1]).fit(towns, y))
+
+
+def test_categories_are_counted_by_label_and_numeric_borders_are_read():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(120, 2)), columns=["a", "b"])
+    X["town"] = rng.choice(["Bath", "Ely", "Leeds", "York"], 120)
+    y = (X["a"] + rng.normal(size=120) > 0).astype(int)
+    model = classifier(cat_features=["town"], iterations=60).fit(X, y)
+    read = model_of(model)
+    assert 0 < len(read.trees) < read.in_file == 60
+    counts = sorted(map(tuple, pd.crosstab(X["town"], y).to_numpy().tolist()))
+    assert sorted(map(tuple, read.label_counts[2].tolist())) == counts
+    audit = lw.audit(model, (X, y))
+    line = audit.findings[0]
+    assert line.labels_right.all()
+    assert (line.guess.records.x[:, 0, 2] == audit.truth.x[:, 2]).all()  # every town
+    assert any("ctr_data holds how many rows of each class" in str(note) for note in audit.notes)
+    assert any("trees split categories by statistics of labels" in str(each) for each in audit.unanswered)
+    other = lw.audit(model, (X.assign(town=rng.permutation(X["town"])), y), max_minutes=1)
+    assert not any("ctr_data" in str(note) for note in other.notes)
+    with pytest.raises(TypeError, match="categorical features"):
+        read.sums()

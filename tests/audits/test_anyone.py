@@ -3,7 +3,7 @@ import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression, Perceptron, Ridge
-from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import BernoulliNB, CategoricalNB, GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
@@ -28,6 +28,22 @@ def test_neighbours_hold_every_row_for_anyone_in_the_units_of_the_table(steps):
     assert audit.conclusion.headline == "Anyone who gets the file can read 178 of 178 rows."
     assert "it is like publishing the data" in lw.audits.decision.decide(audit).people
     assert audit.attackers.margin == 178
+
+
+@pytest.mark.parametrize("model", [GaussianNB(), BernoulliNB(), CategoricalNB()])
+def test_a_class_of_one_row_is_that_row(model):
+    x, y = (X.mean(0) < X) * 1, Y.copy()
+    y[5] = 3
+    audit = lw.audit(model.fit(x, y), (x, y))
+    assert (anyone(audit).grade, anyone(audit).rebuilt) == (Grade.EXACT, 1)
+    assert audit.conclusion.weakest.attacker.kind is Attacker.ANYONE
+    y[6] = 3
+    weight = np.ones(len(y))
+    weight[6] = 0
+    audit = lw.audit(model.fit(x, y, sample_weight=weight), (x, y), sample_weight=weight)
+    assert (anyone(audit).grade, anyone(audit).rebuilt) == (Grade.EXACT, 1)
+    model.fit(x, y)
+    assert anyone(lw.audit(model.fit(x, y), (x, y))).rebuilt == 0
 
 
 def test_a_support_vector_machine_holds_some():

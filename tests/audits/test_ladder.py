@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression
 
 import lostwax as lw
-from lostwax.audits.ladder import Ladder, Rung
+from lostwax.audits.ladder import Ladder, Rung, untried
 from lostwax.games import Adversary, Attacker, Sees
 from lostwax.grades import Grade
 
@@ -94,13 +95,46 @@ def test_the_headline_says_where_records_stop_coming_back(wine_audit):
         Rung(Adversary.insider(178, "row", missing=k), Grade.EXACT if won else Grade.NOT_FOUND, "equations", won, 10)
         for k, won in insiders.items()
     ]
-    audit = replace(wine_audit, rungs=tuple(rungs))
+    audit = replace(wine_audit, findings=wine_audit.findings[:1], rungs=tuple(rungs))  # the model as released
     assert audit.conclusion.headline == (
         "Somebody who knows all rows but 2 can rebuild the missing ones; from 4 missing rows on nothing was rebuilt."
     )
     assert audit.attackers.margin == 2
 
 
+def test_the_curve_ends_above_the_margin():
+    ladder = Ladder.of(
+        Rung(missing(k), Grade.EXACT if won else Grade.NOT_FOUND, rebuilt=won, tried=5)
+        for k, won in {1: 5, 2: 0, 4: 1, 8: 0, 16: 0}.items()
+    )
+    assert (ladder.margin, ladder.fruitless) == (4, 8)
+
+
+def test_several_missing_rows_that_nobody_tried_are_listed():
+    ladder = Ladder.of((Rung(missing(1), Grade.EXACT, tried=5), *untried(missing(1), [Rung(missing(1), None)])))
+    (several,) = [rung for rung in ladder.rungs if rung.attacker == missing(2)]
+    assert several.grade is None
+
+
+def test_who_has_both_files_is_not_who_has_one():
+    both = replace(ANYONE, files=2)
+    assert ANYONE in [rung.attacker for rung in untried(both, [Rung(both, Grade.NOT_FOUND)])]
+
+
 def test_the_ladder_comes_back_from_a_file(wine_audit, tmp_path):
-    audit = replace(wine_audit, rungs=(Rung(ANYONE, None, reason="no time was left"),))
+    tried = Rung(missing(2), Grade.EXACT, tried=60, games=30, worst_fitted=1)
+    audit = replace(wine_audit, rungs=(Rung(ANYONE, None, reason="no time was left"), tried))
     assert lw.Audit.from_json(audit.to_json(tmp_path / "audit.json")).rungs == audit.rungs
+
+
+def test_rungs_of_older_files_have_fewer_fields(wine_audit, tmp_path):
+    path = replace(wine_audit, rungs=(Rung(missing(2), Grade.EXACT, rebuilt=2, tried=10),)).to_json(tmp_path / "a.json")
+    plain = json.loads(path.read_text())
+    for rung in plain["rungs"]:
+        rung.pop("worst_fitted", None)
+    path.write_text(json.dumps(plain))
+    (rung,) = lw.Audit.from_json(path).rungs
+    assert (rung.rebuilt, rung.worst_fitted) == (2, 0)
+    del plain["rungs"], plain["adversary"]
+    path.write_text(json.dumps(plain))
+    assert lw.Audit.from_json(path).rungs == ()

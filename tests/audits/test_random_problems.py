@@ -19,6 +19,7 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import lostwax as lw
+from lostwax.audits.climb import ENOUGH, EQUATIONS
 from lostwax.games import Guess, Records
 from lostwax.grades import Grade
 
@@ -311,14 +312,31 @@ def check_leak(problem, seed):
             raise
         return True, "refused"  # by a sentence, which is no pass
     grade = found.audit.grade
+    check_ladder(found.audit)
     if found.leaks:
         assert grade.leaks or grade is Grade.UNDECIDED, f"{kind} {seed}: {grade}"
         assert POLICY.breaches(found.audit), f"{kind} {seed}"
     return found.leaks, grade
 
 
+def check_ladder(audit):
+    """Who has more never has a better grade, the audit has the worst, and nothing is cleared by a few games."""
+    rungs = [rung for rung in audit.attackers.rungs if rung.grade is not None]
+    for weaker in rungs:
+        for stronger in rungs:
+            if weaker.leaks and stronger.attacker.has_all_of(weaker.attacker):
+                assert stronger.grade.severity >= weaker.grade.severity, (weaker, stronger)
+    assert not audit.grade.leaks or audit.grade is max(rungs, key=lambda rung: rung.grade.severity).grade
+    several = [rung for rung in rungs if rung.attack == EQUATIONS]
+    assert all(rung.games >= ENOUGH for rung in several if rung.grade is Grade.NOT_FOUND)
+    assert audit.attackers.margin is None or audit.attackers.margin <= (audit.adversary.records or np.inf)
+
+
 def alarms(problem, seeds):
     found = [problem(np.random.default_rng([seed, *problem.__name__.encode()])) for seed in seeds]
+    for one in found:
+        if one is not None:
+            check_ladder(one.audit)
     return sum(one.audit.grade.leaks for one in found if one is not None)
 
 

@@ -125,3 +125,11 @@ def test_guesses_are_the_ends_of_the_scores():
     assert every[0] == Guesses(100, 100, 100)
     assert all(guesses.right == guesses.number for guesses in every)
     assert counted(scores, ~inside)[0].right == 0
+
+
+@pytest.mark.parametrize("canaries", [2, 3, 7, 31, 999])
+def test_no_canary_is_guessed_both_in_and_out(canaries):
+    scores = np.arange(float(canaries))
+    every = counted(scores, scores >= canaries / 2)
+    assert all(guesses.number <= canaries for guesses in every)
+    assert every[0].number == canaries - canaries % 2

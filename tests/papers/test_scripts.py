@@ -55,6 +55,7 @@ RUNS = {
         2 * (1 + 4 + 1 + 3 + 3) + 4,
     ),
     "s2_dp": (f"{WEAK_SIZES} --generator mlp --rows epsilon_50", 1 + 3 * 9 + 2),
+    "s2_dp_last": ("--games 20 --pool 400 --public 80 --pixels 32 --rows mnist_10 cifar_40", 2 * (1 + 24)),
     "s3_attacks": (
         "--repetitions 20 --pool 40 --test 50 --epsilons 4 100 --rows clip_1 batches priors",
         2 * 5 + 5 + 2 * 5,
@@ -133,6 +134,7 @@ SMALLER = {
         ("HEADS, JUDGED = 5_000, 2_000", "HEADS, JUDGED = 20, 100"),
         ("steps=26 + 3 * size // 5", "steps=2"),
     ],
+    "s2_dp_last": [("TESTED = 10, 1_000", "TESTED = 10, 60")],
     "s2_pretrain": [('"DejaVuSans", "DejaVuSerif", "STIXGeneral"', '"DejaVuSansMono"'), ("FACES = 8", "FACES = 4")],
     "s3_fixed_epsilon": [
         ("(0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.99)", "(0.1, 0.5)"),

@@ -93,10 +93,11 @@ def test_ray_inside_a_job(recipe, tmp_path):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     chunk = stored(recipe, tmp_path / "s").chunk
-    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "localhost", "SLURM_CPUS_PER_TASK": "1"}
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "localhost", "SLURM_CPUS_PER_TASK": "1", "HOME": str(tmp_path)}
     done = run("ray.sbatch", recipe, 2 * chunk, tmp_path / "s", **job)
     assert done.returncode == 0, done.stderr
     assert stored(recipe, tmp_path / "s").present() == {0, 1}
+    assert not list(tmp_path.glob(".ray_token*")), "the token ends with the job"
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in SCRIPTS.glob("*.sbatch")))

@@ -19,7 +19,7 @@ from release.conftest import build
 SOURCE = Path(lostwax.__file__).parent
 KINDS = {".py", ".pyi", ".json", ".js", ".css", ".jinja"}
 INFO = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
-EXTRAS = {"vision", "tables", "cluster", "boosting", "solver", "text", "libraries", "docs", "dev", "all"}
+EXTRAS = {"vision", "tables", "text", "cluster", "boosting", "solver", "libraries", "docs", "test", "dev", "all"}
 USABLE = ("vision", "tables", "cluster", "boosting", "solver")
 
 
@@ -52,6 +52,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
     assert {path for path in files if path.suffix not in KINDS} == {Path("py.typed")}, "a stray file"
     assert found == {f"lostwax/{path.as_posix()}" for path in files} | {f"{info}/{name}" for name in INFO}
     assert {"lostwax/py.typed", "lostwax/__init__.pyi", "lostwax/reports/template/report.html.jinja"} <= found
+
+
+def test_the_wheel_is_small(built):
+    assert built.wheel.stat().st_size <= 1_100_000, "about 1 MB: what grew?"
 
 
 def test_its_metadata(built, root):

@@ -17,7 +17,7 @@ from lostwax.learning.shadow_tables import shadow_cost, shadow_tables
 from lostwax.nets import mlp
 from lostwax.shadows import LinearResponse
 from lostwax.shadows.linear_response import Check
-from lostwax.trainers import DPSGD, GD, SGD, Adam, AdamW, Optimum
+from lostwax.trainers import DPSGD, GD, SGD, Adam, AdamW, Optimum, Paired
 from lostwax.trainers.linear_response import BaseTrajectory
 from lostwax.trainers.responses import Adjoints
 from trainers.reference import tangents
@@ -373,3 +373,18 @@ def test_records_that_change_next_to_nothing_do_not_make_the_error():
     responses = lw.Newton(response=LinearResponse(checked=40, rank=74)).responses(game, seed=0)
     sizes = responses.errors.norm(dim=1)
     assert sizes.max() < 30 * sizes.median()
+
+
+def test_pairs_by_response_are_those_that_are_trained():
+    """Differences of models on public base sets, in turns: the same numbers as trained ones, in each direction."""
+    digits = lw.records.digits()
+    digits = digits[torch.randperm(len(digits), generator=torch.Generator().manual_seed(0))]
+    net, prior = mlp(64, 8, 10), digits[:700]
+    trainer = GD(lr=0.05, momentum=0.9, steps=30, init=LeCunNormal())
+    paired = Paired(trainer, 500, bases=2, block=8, scale=2.0)
+    knowledge = Knowledge(net, paired, lw.Informed(prior), Weights(), prior)
+    records, numbers = digits[700:732], torch.arange(32)
+    trained = paired(net, lw.games.Cohort(prior, records[numbers[:, None]], numbers), seed=0).flat()
+    responses = LinearResponse(directions=12, checked=32).prepare(knowledge, trained, trained, records)
+    assert float(responses.check.r2.median()) > 0.95
+    assert responses(records).shape == (32, int(responses.check.reliable.sum()))

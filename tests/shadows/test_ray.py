@@ -1,10 +1,12 @@
 """The same models from a cluster, though workers are lost."""
 
 import os
+import random
 import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ from lostwax.shadows.ray import _start
 from shadows.game import CHUNK, fill, game, tree
 
 ray = pytest.importorskip("ray")
+psutil = pytest.importorskip("psutil")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,7 +38,6 @@ def cluster():
 
 
 def test_no_other_machine_can_reach_a_cluster_that_was_started_here():
-    psutil = pytest.importorskip("psutil")
     ray.get([ray.remote(lambda: None).remote() for _ in range(4)])  # workers listen too
     this = psutil.Process()
     listening = {
@@ -162,6 +164,41 @@ def test_a_model_is_refitted_on_the_cluster():
     X, y = (part[:60] for part in load_wine(return_X_y=True))
     model = MLPClassifier((2,), max_iter=5, random_state=0).fit(X, y)
     same(*(lw.audit(model, (X, y), games=4, engine=engine) for engine in (None, Ray(workers=2))))
+
+
+def training():
+    """The processes of clusters of this process that train."""
+    return [child for child in psutil.Process().children(recursive=True) if child.name().startswith("ray::_train")]
+
+
+@dataclass(frozen=True)
+class Slow(DiesOnce):
+    """A trainer that takes a second."""
+
+    def __call__(self, net, cohort, *, seed):
+        time.sleep(1)
+        return self.trainer(net, cohort, seed=seed)
+
+
+@pytest.mark.slow
+def test_chunks_come_though_a_worker_is_killed_every_2_to_4_seconds():
+    stop, killed, draws = threading.Event(), [], random.Random(0)
+
+    def kill():
+        while not stop.wait(draws.uniform(2, 4)):
+            for child in draws.sample(training(), min(1, len(training()))):
+                child.kill()
+                killed.append(child.pid)
+
+    slow = game()._replace(trainer=Slow(game().trainer, ""))
+    spans = [range(start, start + CHUNK) for start in range(0, 8 * CHUNK, CHUNK)]
+    threading.Thread(target=kill, daemon=True).start()
+    try:
+        firsts = [int(cohort.index[0]) for cohort, _ in Ray(workers=2).parts(slow, spans)]
+    finally:
+        stop.set()
+    assert sorted(firsts) == [span.start for span in spans]
+    assert killed
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,9 @@ def test_what_is_not_proved_says_why():
         last_weights(head, lr=0.1, clip=1.0, loss=lw.losses.Huber(1.0))
     with pytest.raises(ValueError, match="lr at most"):
         last_weights(head, lr=10.0, clip=10.0)
+    for wrong in ({"largest_batch": 0.5}, {"largest_batch": math.nan}, {"feature_norm": math.nan}):
+        with pytest.raises(ValueError, match="feature_norm of at least 0 and largest_batch of at least 1"):
+            last_weights(head, lr=0.1, clip=10.0, **wrong)
     for wrong in ({"momentum": 0.9}, {"schedule": Cosine()}, {"batches": lw.bounds.BallsInBins(5)}):
         with pytest.raises(ValueError, match="for last_weights"):
             lw.DPSGD(lr=0.1, clip=5.0, steps=10, **wrong).last_weights(head)
@@ -131,3 +134,49 @@ def test_long_features_are_shortened_and_short_ones_kept():
     assert torch.allclose(ShortFeatures(1.0)(x), torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
     with pytest.raises(ValueError, match="expected norm"):
         ShortFeatures(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_rounding_makes_no_feature_too_long(dtype):
+    x = (torch.randn(20_000, 50, generator=torch.Generator().manual_seed(0)) * torch.rand(20_000, 1)).to(dtype)
+    assert ShortFeatures(1.0)(x).double().norm(dim=1).max() <= 1
+
+
+def test_what_looks_like_a_convex_head_and_is_not_is_refused():
+    """Each of these was once given the constants of a plain head."""
+    shared, copy = nn.Linear(4, 4), nn.Linear(4, 4, bias=False)
+    copy.weight = shared.weight
+    scaled, hooked = nn.Sequential(ShortFeatures(1.0), nn.Linear(4, 3)), nn.Linear(4, 3)
+    scaled.register_forward_pre_hook(lambda module, inputs: (10 * inputs[0],))
+    hooked.register_forward_hook(lambda module, inputs, outputs: 10 * outputs)
+
+    class TenTimes(nn.Sequential):
+        def forward(self, x):
+            return 10 * super().forward(x)
+
+    for net, why in (
+        (nn.Sequential(shared, nn.Tanh(), ShortFeatures(1.0), shared), "0.weight is trained too"),
+        (nn.Sequential(copy, nn.Tanh(), ShortFeatures(1.0), shared), "0.weight is trained too"),
+        (TenTimes(ShortFeatures(1.0), nn.Linear(4, 3)), "the last layer is TenTimes"),
+        (scaled, "a hook"),
+        (nn.Sequential(ShortFeatures(1.0), hooked), "a hook"),
+        (nn.Sequential(ShortFeatures(1.0), nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))), "the last layer"),
+        (nn.Sequential(ShortFeatures(1.0), nn.Dropout(0.5), nn.Linear(4, 3)), "nothing bounds the features"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            last_weights(net, lr=0.1, clip=10.0)
+
+
+def test_a_loss_that_inherits_its_statement_is_held_to_it():
+    class Weighted(CrossEntropy):
+        def residual(self, outputs, y):
+            return 1.5 * super().residual(outputs, y)
+
+    class HollowError(SquaredError):
+        def residual(self, outputs, y):
+            return -super().residual(outputs, y)
+
+    head = nn.Sequential(ShortFeatures(1.0), nn.Linear(4, 3))
+    for loss in (Weighted(), HollowError()):
+        with pytest.raises(ValueError, match=f"{type(loss).__name__} is steeper or sharper than it states"):
+            last_weights(head, lr=0.1, clip=10.0, loss=loss)

@@ -23,7 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.utils import all_estimators
 
-from lostwax.adapters import statsmodels
+from lostwax.adapters import r_models, statsmodels
 from lostwax.adapters.sklearn.models import inner_models
 from lostwax.adapters.sklearn.reading import released
 from lostwax.adapters.sklearn.steps import Array, step_of
@@ -201,6 +201,9 @@ def full_list(supported: Sequence[Supported]) -> str:
         *(f"| {gives} | {', '.join(names)} |" for gives, names in _models(supported)),
         f"| what the models inside give | {', '.join(models_of_models())}; GridSearchCV and other searches |",
         f"| exact at the optimum; all rows, if the results hold their data | statsmodels: {statsmodels.SUPPORTED} |",
+        f"| exact at the optimum; all rows that the file holds | R (.rds, .RData): {r_models.SUPPORTED} |",
+        "| exact for who knows time and event | Cox models: CoxPHFitter (lifelines), CoxPHSurvivalAnalysis "
+        "(scikit-survival), PHReg (statsmodels), coxph (R) |",
         "",
         "| comes back of its inputs | given by the transformer itself | transformers |",
         "|---|---|---|",

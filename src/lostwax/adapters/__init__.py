@@ -6,8 +6,19 @@ from typing import Any
 from lostwax.adapters import dp_accounting, jax_privacy, opacus, tensorflow_privacy
 from lostwax.adapters.net_state import load_weights
 from lostwax.adapters.own_training import OwnTraining
+from lostwax.adapters.r_files import load_r
+from lostwax.adapters.trained_by import TrainedBy
 
-__all__ = ["OwnTraining", "dp_accounting", "jax_privacy", "load_weights", "opacus", "tensorflow_privacy"]
+__all__ = [
+    "OwnTraining",
+    "TrainedBy",
+    "dp_accounting",
+    "jax_privacy",
+    "load_r",
+    "load_weights",
+    "opacus",
+    "tensorflow_privacy",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ error is the mean of the labels, and the leaves of the first tree hold their sum
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,10 +38,11 @@ OLDEST = (1, 0)
 LARGEST = float(np.finfo(np.float32).max)  # a border here parts rows with and without a value
 MAX_BINNED_ROWS = 200_000  # above these borders are made of a sample
 OTHER_INPUTS = {  # parts of a model that are not made of numbers
-    "categorical_features": "categorical features: it replaces them by statistics of labels",
     "text_features": "text features",
     "embedding_features": "embedding features",
 }
+NO_CATEGORY = 2**64 - 1  # in place of a hash
+FLOAT = "FloatFeature"  # a kind of splits
 MAX_STEPS = 1_000  # Newton steps that are repeated for a leaf
 STEP_ERROR = 1e-9  # relative, of Newton steps whose arithmetic is repeated
 
@@ -71,6 +72,8 @@ class CatBoostModel(BoostedModel):
     features: tuple[Feature, ...]
     scale: float
     settings: Mapping[str, Any]  # of the training
+    places: tuple[int, ...]  # of the trees in the file: those that split categories are left out
+    in_file: int
 
     @classmethod
     def of(cls, text: bytes, name: str) -> CatBoostModel:
@@ -87,11 +90,12 @@ class CatBoostModel(BoostedModel):
                 if inputs.get(part):
                     raise SettingNotReadError(f"{name} was not read: it has {why}", "")
             features = tuple(map(Feature.of, inputs["float_features"]))
-            trees = document.get("oblivious_trees")
-            if trees is None:
-                nodes = tuple(_nested(tree, features) for tree in document["trees"])
-            else:
-                nodes = tuple(_oblivious(tree, features) for tree in trees)
+            every = document.get("oblivious_trees")
+            grow: Callable[..., Nodes] = _nested if every is None else _oblivious
+            every = document["trees"] if every is None else every
+            categorical = [int(entry["flat_feature_index"]) for entry in inputs.get("categorical_features") or ()]
+            places = tuple(n for n, tree in enumerate(every) if not (categorical and _kinds(tree) - {FLOAT}))
+            nodes = tuple(grow(every[place], features) for place in places)
             scale, bias = document["scale_and_bias"]
             return cls(
                 name=name,
@@ -101,6 +105,10 @@ class CatBoostModel(BoostedModel):
                 features=features,
                 scale=float(real_numbers([scale])[0]),
                 settings=settings,
+                places=places,
+                in_file=len(every),
+                no_numbers=tuple(categorical),
+                label_counts=dict(_label_counts(document.get("ctr_data") or {}, categorical)),
             )
 
     @property
@@ -134,12 +142,18 @@ class CatBoostModel(BoostedModel):
                 node, total = int(wrong[0]), grown.sums(share)[wrong[0]]
                 says = f"a total weight of {total:,.6g}, the model says {tree.size[node]:,.6g}"
                 raise other_data(self.name, f"in tree {number} the rows of node {node} have {says}")
-            trees.append(tree if number else replace(tree, labels=self._label_sums(grown, share, y)))
+            first = self.places[number] == 0
+            trees.append(replace(tree, labels=self._label_sums(grown, share, y)) if first else tree)
         cuts = tuple(self._cuts(cast)) if (weight > 0).all() and len(x) <= MAX_BINNED_ROWS else ()
         missing = np.ones(x.shape[1], dtype=np.bool_)
         missing[[feature.column for feature in self.features]] = [feature.has_missing for feature in self.features]
         notes = (f"{self.name}: borders are half-way between two values of the table.",) if cuts else ()
-        return Boosted(Forest(tuple(trees), cuts=cuts, accepts_missing=missing), notes=notes)
+        unread = (
+            f"{self.name} was audited only for its columns of numbers: {self.in_file - len(trees):,} of "
+            f"{self.in_file:,} trees split categories by statistics of labels, which it holds too.",
+        )
+        forest = Forest(tuple(trees), cuts=cuts, accepts_missing=missing)
+        return Boosted(forest, notes=notes, unread=unread if self.no_numbers else ())
 
     def sums(self) -> BoostedSums:
         """What the trees tell of rows that nobody knows: counts; raises a TypeError that names what is not read."""
@@ -148,6 +162,7 @@ class CatBoostModel(BoostedModel):
             self.name,
             {
                 f"the loss {self.loss}": self.loss not in ("RMSE", "Logloss"),
+                "categorical features": bool(self.no_numbers),
                 "weights of rows": not whole,
                 "a model without counts of leaves": not all(nodes.size.any() for nodes in self.trees),
                 "missing values": any(feature.has_missing for feature in self.features),
@@ -300,10 +315,29 @@ def _nodes(
     )
 
 
+def _label_counts(tables: Mapping[str, Any], columns: Sequence[int]) -> Iterator[tuple[int, Ints]]:
+    """Of single categorical columns, how many rows of each class every category has; by hashes, which are public."""
+    for name, table in tables.items():
+        stated = json.loads(name)
+        parts = [part.get("cat_feature_index") for part in stated["identifier"]]
+        if stated["type"] == "Borders" and len(parts) == 1 and parts[0] is not None:
+            rows = np.array(table["hash_map"], dtype=object).reshape(-1, int(table["hash_stride"]))
+            taken = np.array([int(number) != NO_CATEGORY for number in rows[:, 0]], dtype=bool)
+            yield columns[int(parts[0])], whole_numbers(rows[taken, 1:].ravel().tolist()).reshape(taken.sum(), -1)
+
+
+def _kinds(tree: Any) -> set[str]:
+    """The kinds of all splits of a tree, whose nodes may hold each other."""
+    if isinstance(tree, Mapping):
+        kinds = {str(tree["split_type"])} if "split_type" in tree else set[str]()
+        return kinds.union(*map(_kinds, tree.values()))
+    return set[str]().union(*map(_kinds, tree)) if isinstance(tree, list) else set()
+
+
 def _splits(splits: Sequence[Mapping[str, Any]]) -> tuple[Ints, Numbers]:
     """Features by their number in the file, and borders."""
     for split in splits:
-        if split["split_type"] != "FloatFeature":
+        if split["split_type"] != FLOAT:
             raise SettingNotReadError(f"a model with splits of kind {split['split_type']} was not read", "")
     feature = whole_numbers([split["float_feature_index"] for split in splits])
     return feature, in_float32(real_numbers([split["border"] for split in splits]))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from lostwax import files
 from lostwax.adapters import catboost, lightgbm, xgboost
+from lostwax.adapters.r_files import RDATA, RDS, load_r
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.trees import BoostedModel
@@ -71,7 +72,7 @@ Array = NDArray[np.float64]
 
 
 def load_model(path: str | PathLike[str]) -> Any:
-    """The estimator in a .skops file, or the trees that XGBoost, LightGBM or CatBoost saved: these hold no code.
+    """The estimator in a .skops file, trees that XGBoost, LightGBM or CatBoost saved, or what R saved: no code is run.
 
     Pickles are never read: that runs whatever code they hold. A recipe, which is Python, may load them.
     """
@@ -217,6 +218,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     XGBOOST: _from_binary,
     LIGHTGBM: _from_lightgbm,
     CATBOOST: _from_binary,
+    **dict.fromkeys((RDS, *RDATA), load_r),
 }
 
 

@@ -14,9 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lostwax.adapters import fitted_objects
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import KindNotReadError
 from lostwax.adapters.sklearn.same_data import check_empty_columns, of_this_table
+from lostwax.adapters.sklearn.survival import has_hazards
 from lostwax.games import Fitted, Loss, Noted, Records, ReleasedTable, Stationary, Stored
 from lostwax.games.facts import loss_facts
 from lostwax.games.notes import stored_rows
@@ -59,13 +61,16 @@ def released(results: Any, data: Any, sample_weight: Any = None) -> ReleasedTabl
         fitted = read(results, data, sample_weight)
     except KindNotReadError as error:
         X, y = inputs.unpack(data)
-        design = _Design.of(results, X)
+        try:
+            design = _Design.of(results, X)
+        except ValueError:  # its parameters are not those of columns
+            return fitted_objects.released(results, data, sample_weight, error.reason)
         labels, classes = inputs.numbered(inputs.targets(y, len(design.x)))
         weight = inputs.weights(sample_weight, len(design.x))
         unread = (f"the parameters were not attacked: {error.reason}.",)
         fitted = replace(design.fitted(results, labels, weight, None, classes), unread=unread)
-        if not fitted.stored:
-            raise
+        if has_hazards(results) or not fitted.stored:
+            return fitted_objects.released(results, (design.x.numpy(), y), sample_weight, error.reason)
     return ReleasedTable.of(fitted, by_equation=False)
 
 
@@ -118,7 +123,8 @@ class _Design(NamedTuple):
     @classmethod
     def of(cls, results: Any, X: Any) -> _Design:
         """The columns of X that the model was fitted on."""
-        width, constant = len(np.asarray(results.params)), results.model.data.const_idx
+        stored, constant = getattr(results.model, "exog", None), results.model.data.const_idx
+        width = len(np.asarray(results.params)) if stored is None else np.asarray(stored).shape[1]  # not variances
         places = [place for place in range(width) if place != constant]
         if not places:
             raise ValueError(
@@ -126,7 +132,7 @@ class _Design(NamedTuple):
                 "rebuild. This is no all-clear: whoever knows all other targets can read the missing one from it."
             )
         known = results.model.exog_names or [f"x{place}" for place in range(width)]  # remove_data() may drop them
-        names, stored = tuple(str(known[place]) for place in places), getattr(results.model, "exog", None)
+        names = tuple(str(known[place]) for place in places)
         ones = 1.0 if stored is None or constant is None else float(np.asarray(stored)[0, constant])
         if hasattr(X, "columns") and set(names) <= set(X.columns):
             return cls(_numbers(X[list(names)]), names, places, constant, ones)

@@ -1,5 +1,7 @@
 """What anybody reads who opens the released file and knows nothing else: the rows that it holds, and its extremes.
 
+A class with a single row is held too: its mean, or its counts, are that row.
+
 The audits of tables find these by comparing the file with the table (`adapters/sklearn/scan.py`). That they are there
 is a property of the file: whoever opens it sees the same numbers, with the scaler beside them that puts them back into
 their units.
@@ -33,13 +35,12 @@ def rung_of_anyone(released: ReleasedTable, threshold: float) -> Rung:
     attacker = Adversary(0, n if sample is None else sample.population, "row")
     rung = Rung(attacker, Grade.NOT_FOUND, SEARCH, tried=n, games=0 if sample is None else n)
     extremes = sum(_unique_extremes(part, ends) for part in released.parts for ends in part.fitted.extremes)
-    if any(part.fitted.stored for part in released.parts):
+    if any(part.fitted.stored or part.fitted.sums for part in released.parts):
         cells_held, is_rebuilt = _read(released, threshold)
-        won, rows_held = int(is_rebuilt.sum()), cells_held > 0
-        singles = extremes + int(cells_held.sum())
+        won, singles = int(is_rebuilt.sum()), extremes + int(cells_held.sum())
         if won:
             return replace(rung, grade=Grade.EXACT, rebuilt=won, certified=won, cells=extremes)
-        if (cells_held > 1).any() or rows_held.mean() >= NAMES:
+        if (cells_held > 1).any() or (cells_held > 0).mean() >= NAMES:
             return replace(rung, grade=Grade.RECOGNISABLE, cells=singles)
         extremes = singles
     if extremes:
@@ -70,14 +71,23 @@ def _read(released: ReleasedTable, threshold: float) -> tuple[Ints, Bools]:
 def _stored(part: Part, n: int) -> Iterator[tuple[Tensor, Tensor]]:
     """For each array of stored rows, the rows of the release (k,) that are in it, and their values in this part.
 
-    A list of categories holds a value once, however many rows have it: none of these is stored.
+    A list of categories holds a value once, however many rows have it: it tells of rows that are alone with theirs.
     """
-    seen = part.fitted.table.x if part.rows is None else part.fitted.table.x[part.rows]
+    rows = torch.arange(len(part.fitted.table)) if part.rows is None else part.rows
+    table, weight = part.fitted.table[rows], part.fitted.weight[rows]
+    seen = table.x
+    for sums in part.fitted.sums:
+        member = sums.membership(table.y, weight) > 0  # (n, groups)
+        groups = (member.sum(0) == 1) & (sums.counts > 0)
+        rows = member[:, groups].int().argmax(0)
+        if len(rows) and len(seen) == n:
+            yield rows, (sums.totals / sums.counts[:, None])[groups]
     for stored in part.fitted.stored:
         values = seen.to(stored.x.dtype)
-        _, key = np.unique(np.concatenate([row_keys(values), row_keys(stored.x)]), return_inverse=True)
-        times, times_stored = np.bincount(key[: len(values)]), np.bincount(key[len(values) :], minlength=key.max() + 1)
-        rows = torch.from_numpy(np.flatnonzero(times_stored[key[: len(values)]] >= times[key[: len(values)]]))
+        distinct, key = np.unique(np.concatenate([row_keys(values), row_keys(stored.x)]), return_inverse=True)
+        times, times_stored = (np.bincount(of, minlength=len(distinct)) for of in np.split(key, [len(values)]))
+        enough = times if stored.x.shape[1] == 1 else 1
+        rows = torch.from_numpy(np.flatnonzero((times_stored >= enough)[key[: len(values)]]))
         if len(rows) and len(seen) == n:
             yield rows, values[rows].to(seen.dtype)
 

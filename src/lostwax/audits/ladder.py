@@ -14,6 +14,8 @@ from lostwax.games import Adversary, Attacker, Sees
 from lostwax.grades import Grade
 from lostwax.metrics.estimate import clopper_pearson
 
+FEW_RECORDS = 2  # of which an insider cannot miss several
+
 
 @dataclass(frozen=True)
 class Rung:
@@ -27,6 +29,7 @@ class Rung:
     certified: int = 0  # rebuilt records of which the attacker knows that they are right
     cells: int = 0  # single values that are exact, where records are not
     games: int = 0  # independent ones, in which several records may be missing; 0: nothing is estimated
+    worst_fitted: int = 0  # of the records that the model fits worst, tried beside those games: rebuilt
     reason: str = ""  # why it was not tried, or is undecided
 
     @property
@@ -90,16 +93,29 @@ class Ladder:
     def margin(self) -> int | None:
         """The knowledge margin: the most missing records with which some still come back; None: nothing was tried."""
         curve = self.by_missing
-        return max((missing for missing, rung in curve.items() if rung.rebuilt), default=0) if curve else None
+        some = (missing for missing, rung in curve.items() if rung.rebuilt or rung.worst_fitted)
+        return max(some, default=0) if curve else None
+
+    @property
+    def fruitless(self) -> int | None:
+        """The fewest missing records, above the margin, with which none came back; None: nobody tried so many."""
+        return min((missing for missing in self.by_missing if missing > (self.margin or 0)), default=None)
 
 
 def untried(adversary: Adversary, rungs: Iterable[Rung]) -> Iterator[Rung]:
     """Attackers of the usual kinds whom nobody played: all that is said of them is that."""
     if adversary.records is None:
         return
-    played = {(rung.attacker.kind, rung.attacker.sees) for rung in rungs}
+
+    def usual(attacker: Adversary) -> tuple[object, ...]:
+        return attacker.kind, attacker.sees, attacker.files, attacker.missing == 1
+
+    played = {usual(rung.attacker) for rung in rungs}
     insider = Adversary.insider(adversary.records, adversary.unit)
-    stranger = replace(insider, known=0)
-    for attacker in (stranger, replace(stranger, public=True), insider, replace(insider, sees=Sees.PREDICTIONS)):
-        if (attacker.kind, attacker.sees) not in played:
+    stranger, caller = replace(insider, known=0), replace(insider, sees=Sees.PREDICTIONS)
+    several = (
+        [Adversary.insider(adversary.records, adversary.unit, missing=2)] if adversary.records > FEW_RECORDS else []
+    )
+    for attacker in (stranger, replace(stranger, public=True), *several, insider, caller):
+        if usual(attacker) not in played:
             yield Rung(attacker, None)

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from lostwax.adapters import sklearn, statsmodels
+from lostwax.adapters import fitted_objects, r_models, sklearn, statsmodels
 from lostwax.adapters import torch as torch_linear
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
 from lostwax.adapters.net_state import released_state, unwrapped
+from lostwax.adapters.r_files import is_from_r
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
 from lostwax.adapters.sklearn.inputs import check_data
 from lostwax.adapters.sklearn.queried import queried
@@ -147,7 +148,7 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
     if not hasattr(model, "fit"):
         raise TypeError(
             f"audit: {release.name} cannot be fitted again, and nothing in its numbers was recognised as rows of the "
-            "table or their sums. Pass the estimator that it was made of."
+            f"table or their sums: {' '.join(release.unread)} Pass the estimator that it was made of."
         )
     X, y = sklearn.unpack(data)
     reasons = release.unread
@@ -188,10 +189,15 @@ def read_release(model: Any, data: Any, sample_weight: Any, *, games: int | None
     """What a model publishes about its table, by the reader of its library."""
     if isinstance(model, str | PathLike):
         return released_computation(model, data, sample_weight)
-    if not hasattr(model, "get_params") and is_booster(model):
-        return released_booster(model, data, sample_weight)
-    if not hasattr(model, "get_params") and statsmodels.is_statsmodels(model):
-        return statsmodels.released(model, data, sample_weight)
+    if not hasattr(model, "get_params"):
+        if is_from_r(model):
+            return r_models.released(model, data, sample_weight)
+        if is_booster(model):
+            return released_booster(model, data, sample_weight)
+        if statsmodels.is_statsmodels(model):
+            return statsmodels.released(model, data, sample_weight)
+        if fitted_objects.is_fitted_object(model):
+            return fitted_objects.released(model, data, sample_weight)
     return sklearn.released(model, data, sample_weight, games=games, seed=seed)
 
 

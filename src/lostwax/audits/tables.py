@@ -103,8 +103,12 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
             why = "at the optimum although rounding alone does not hide them there"
         missing = (*missing, f"{unsolved:,} records were not rebuilt {why}.")
     population = len(rows) if released.sample is None else released.sample.population
-    if equation is not None and settings.tries(Attacker.INSIDER) and not any(rung.rebuilt for rung in rungs):
-        fitted = best.parts[0].fitted
+    if (
+        equation is not None
+        and settings.tries(Attacker.INSIDER)
+        and not any(rung.rebuilt == rung.tried for rung in rungs)
+    ):
+        fitted = (converged or parts)[0].fitted  # a solver that stopped early is no defence
         rungs += rungs_of_insiders(fitted, released.columns, settings, population)
     weightless = len(table) - len(rows)
     without = f"{weightless:,} rows have no weight: the model was not trained on them, and they are not tried."
@@ -272,9 +276,10 @@ class _Line:
 
     @property
     def label_given(self) -> bool:
-        """Without an intercept and without sums the label must be known."""
+        """Without an intercept and without sums the label must be known; of a Cox model time and event."""
         models = (part.fitted.model for part in self.parts if not part.fitted.sums)
-        return any(model is not None and model.bias is None for model in models)
+        unlabelled = any(model is not None and model.bias is None for model in models)
+        return unlabelled or any(part.fitted.hazards is not None for part in self.parts)
 
     @cached_property
     def solved(self) -> SolvedRows:
@@ -384,7 +389,12 @@ class _Line:
         notes = []
         if not _tell_label(self.parts) and not _labels_open(self.released):
             notes.append(f"{NO_LABELS}, and none counts as right.")
-        if self.label_given:
+        if any(part.fitted.hazards is not None for part in self.parts):
+            notes.append(
+                "the adversary knows time and event of the missing row. Of several rows that solve the score equation "
+                "the one nearest to the truth counts."
+            )
+        elif self.label_given:
             notes.append("fitted without an intercept: the adversary knows the label (Balle et al. 2022, Theorem 8).")
         return notes
 

@@ -171,7 +171,7 @@ def _trained_again(
     notes = (
         Note(f"{verb}: record {int(row[0])} of the {which} data."),
         Note(f"the earlier release: {again.note}"),
-        Note(f"learned from differences of models on {paired.bases} public base sets of {size:,} records."),
+        Note(f"learned from differences of models on up to {paired.bases} public base sets of {size:,} records."),
     )
     others = table[_without(len(table), row)]
     return _judged(kind, guess, seconds, attack, table[row], prior, row, settings, notes, others=others)

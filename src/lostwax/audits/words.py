@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lostwax.audits.conclusion import Line
     from lostwax.audits.ladder import Ladder, Rung
 
+MOST = 0.5  # of the missing records
+
 
 class Shows(Enum):
     """What a piece of evidence is."""
@@ -95,11 +97,15 @@ class Words:
             return f"{can} can recognise {attacker.unit}s in what is rebuilt from {self._model}."
         if attacker.kind is not Attacker.INSIDER:
             return f"{can} can read {records}."
-        enough = [missing for missing, other in ladder.by_missing.items() if other.tried and not other.rebuilt]
-        end = f"; from {count(min(enough))} missing {attacker.unit}s on nothing was rebuilt" if enough else ""
-        missing = "the missing one" if attacker.missing == 1 else "the missing ones"
-        some = missing if rung.rebuilt == rung.tried else f"{percent(rung.share)} of the missing ones"
-        return f"{can} can rebuild {some}{self._where}{end}."
+        fruitless, unit = ladder.fruitless, attacker.unit
+        end = "" if fruitless is None else f"; from {count(fruitless)} missing {unit}s on nothing was rebuilt"
+        few = f"{percent(rung.share)} of the missing ones" if rung.rebuilt else f"{unit}s that the model fits worst"
+        better = [other for other in ladder.by_missing.values() if other.share >= MOST]
+        if rung.share >= MOST or not better:
+            return f"{can} can rebuild {_missing(rung) if rung.share == 1 else few}{self._where}{end}."
+        can = first_upper(who(better[0].attacker))
+        few += f" if {count(attacker.missing or 0)} are missing"
+        return f"{can} can rebuild {_missing(better[0])}{self._where}, and {few}{end}."
 
     def evidence(self, grade: Grade) -> Iterator[Evidence]:
         """What speaks for the grade."""
@@ -251,6 +257,12 @@ class Words:
         return " at its optimum" if self.worst.name == "as converged" else ""
 
 
+def _missing(rung: Rung) -> str:
+    """The records that come back to an insider."""
+    missing = "the missing one" if rung.attacker.missing == 1 else "the missing ones"
+    return missing if rung.share == 1 else f"most of {missing}"
+
+
 def by_luck(share: float) -> str:
     """What chance gives, as a clause."""
     return f"luck alone gives at most about {percent(share)}" if share else "luck alone gives about none"
@@ -290,7 +302,8 @@ def reached(rung: Rung) -> str:
         return ""
     low, high = rung.interval
     sure = f"; 95{SIGN} interval {interval(low, high)}" if rung.games else ""
-    return f"{count(rung.rebuilt)} of {count(rung.tried)} {rung.attacker.unit}s ({percent(rung.share)}{sure})"
+    worst = f", and {count(rung.worst_fitted)} of those that the model fits worst" if rung.worst_fitted else ""
+    return f"{count(rung.rebuilt)} of {count(rung.tried)} {rung.attacker.unit}s ({percent(rung.share)}{sure}){worst}"
 
 
 def first_upper(text: str) -> str:

@@ -171,6 +171,10 @@ class OnlyLast(Sampling):
         """That of all steps."""
         return self.batches.log_limit(log_kappa, steps, records)
 
+    def _without(self, left: int) -> OnlyLast:
+        """Batches of a fixed size are drawn from fewer."""
+        return replace(self, batches=self.batches._without(left))
+
     def _draws(self, steps: int) -> Draws | None:
         """Where nobody knows the record's steps."""
         draws = self.batches.draws(steps)
@@ -188,9 +192,9 @@ class OnlyLast(Sampling):
 
     def _least(self, steps: int) -> float:
         """The same for a quadratic loss whose curvature is `convexity`: a shift that some losses have."""
-        if self.released.diameter < math.inf or self._draws(steps) is not None:
-            return 0.0
         c, turns = 1 - self.released.lr * self.released.convexity, self.batches.turns(steps)
+        if self.released.diameter < math.inf or self._draws(steps) is not None or c < 0:
+            return 0.0
         visits, spacing = (turns.epochs, turns.per_epoch) if turns is not None else (steps, 1)
         if c == 1:
             return visits / spacing

@@ -233,7 +233,7 @@ def counted(scores: Array, inside: NDArray[np.bool_]) -> list[Guesses]:
     order = np.argsort(scores, kind="stable")
     every = []
     for share in SHARES:
-        half = max(1, round(share * m / 2))
+        half = max(1, min(m // 2, round(share * m / 2)))  # no canary is guessed both in and out
         right = int(inside[order[-half:]].sum()) + int((~inside[order[:half]]).sum())
         every.append(Guesses(m, 2 * half, right))
     return list(dict.fromkeys(every))

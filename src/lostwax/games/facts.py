@@ -51,6 +51,16 @@ class ThreatFacts(NamedTuple):
     given: HintFacts = HintFacts()
 
 
+class ModelPairs(NamedTuple):
+    """Differences of two models: trained with one more record than a base set, minus on the base set."""
+
+    trainer: Trainer
+    base: Callable[[Records, int], Records]  # (known records, number) -> the base set
+    bases: int
+    block: int  # models in a row that have the same base set, in turns
+    scale: float  # by which differences are multiplied
+
+
 class TrainerFacts(NamedTuple):
     """What a trainer states about training a net on n records: `trainer.facts(net, n)`."""
 
@@ -73,6 +83,7 @@ class TrainerFacts(NamedTuple):
     with_tile: Callable[[int], Trainer] | None = None  # itself, which computes this many models at a time
     unlearns: Callable[..., Release] | None = None  # (net, cohort, before, seed=...) -> after: it trains, then forgets
     with_labels: Callable[[int, int], Trainer] | None = None  # itself, which gets labels as whole numbers low to high
+    pairs: ModelPairs | None = None  # it releases differences of another trainer's models
 
 
 class DefenceFacts(NamedTuple):

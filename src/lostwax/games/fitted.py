@@ -190,6 +190,21 @@ class Present:
 
 
 @dataclass(frozen=True)
+class ProportionalHazards:
+    """A released Cox model: the gradient of the partial likelihood vanishes at its coefficients.
+
+    sum over events i of  x_i - (sum_{j at risk} x_j exp(w x_j)) / (sum_{j at risk} exp(w x_j)) = 0.  No sum over rows,
+    but all of it is known except for one row, whose time and event the adversary is given.
+    """
+
+    source: str
+    weight: Tensor  # (d,)
+    times: Tensor  # (n,)
+    events: Tensor  # (n,) 1: observed, 0: censored
+    efron: bool  # how events at the same time are counted; otherwise as Breslow does
+
+
+@dataclass(frozen=True)
 class Fitted:
     """Everything a released model publishes about the table it was fitted on."""
 
@@ -202,6 +217,7 @@ class Fitted:
     stored: tuple[Stored, ...] = ()
     present: tuple[Present, ...] = ()
     forest: Forest | None = None  # the trees of a forest or of boosting
+    hazards: ProportionalHazards | None = None
     classes: tuple[object, ...] = ()  # the user's names of class numbers 0, 1, ...
     columns: tuple[str, ...] = ()  # ... and of the features; empty if the data has none
     notes: tuple[Noted, ...] = ()  # for the report: how the model was read

@@ -20,7 +20,7 @@ from lostwax.learning.costs import TABLES, VICTIMS, Cost, Rate, in_training
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Game, LinearResponse, Local, Store, models_of
-from lostwax.shadows.linear_response import MIN_CHECKED, few_known, share_for_directions
+from lostwax.shadows.linear_response import BASE_SETS, MIN_CHECKED, few_known, responding, share_for_directions
 
 MIN_SHADOWS = 4  # two shadow models to learn from, two held out
 PARTS = 20  # chunks, where the trainer's tiles allow, so that progress shows
@@ -208,8 +208,9 @@ def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: in
     if engine is None or known is None:
         tables = float(size * (TABLES * shadows + VICTIMS * games) * features)
         return Cost(shadows * rate.training, tables + in_training(rate))
-    share = share_for_directions(knowledge.trainer, len(known))
-    trainings = engine.checked + share * (1 + SWEEP) * features + shadows * ONE_RECORD / (1 + len(known))
+    trainer, pairs = responding(knowledge)
+    share, sets = share_for_directions(trainer, len(known)), 1 if pairs is None else BASE_SETS
+    trainings = engine.checked + share * (1 + sets * SWEEP) * features + shadows * ONE_RECORD / (1 + len(known))
     numbers = features * (TABLES * shadows + VICTIMS * games + STEPS_KEPT * rate.parameters)
     return Cost(trainings * rate.training, float(size * numbers))
 
@@ -239,7 +240,7 @@ def shadow_tables(attack: Shadowed, knowledge: Knowledge, seed: int) -> tuple[Kn
         records = Records.together([records, more.records])
     principal = None  # every feature
     if trained.shape[1] > engine.directions:
-        known, few = knowledge.facts.known_records, few_known(knowledge.trainer, knowledge.facts.known_records)
+        known, few = knowledge.facts.known_records, few_known(responding(knowledge)[0], knowledge.facts.known_records)
         threat = with_records(knowledge.threat, lambda records: few if records is known else records)
         drawn = learn_from[: engine.directions + 1]
         models = _shadow_table(attack, replace(knowledge, threat=threat), drawn, "directions", seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
@@ -11,11 +12,12 @@ from torch import Tensor
 from lostwax.access import Sketch
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Knowledge, Records, Release, Trainer
+from lostwax.games.facts import ModelPairs, trainer_facts
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.trainers.descent import as_descent
 from lostwax.trainers.linear_response import HESSIAN_RECORDS, BaseTrajectory, response_objection
-from lostwax.trainers.responses import Adjoints, EveryWeight, LeadingHessians, SemiLinear
+from lostwax.trainers.responses import Adjoints, BaseSetsInTurns, EveryWeight, LeadingHessians, SemiLinear
 
 MIN_R2 = 0.9  # R^2 on trained models: directions below are dropped
 MIN_RELIABLE_SHARE = 0.5  # of the directions, and of trained models' variance: else models are trained instead
@@ -24,6 +26,7 @@ MIN_CHECKED = 8  # trained models that R^2 is computed on
 MIN_CHANGE = 0.1  # of what the median record changes: of a record that changes less, the error is rounding
 SAMPLED_RECORDS = 32  # records that choose the steps of the sum
 SEMI_LINEAR_RANK = 32  # of the semi-linear response that is tried where the linear one fails
+BASE_SETS = 3  # of differences of models: each takes a sweep
 
 
 class Check(NamedTuple):
@@ -74,7 +77,7 @@ class Check(NamedTuple):
         )
 
 
-Answers = Adjoints | SemiLinear | EveryWeight
+Answers = Adjoints | SemiLinear | EveryWeight | BaseSetsInTurns
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +118,8 @@ class LinearResponse:
     directions of the known records' Hessians: better where a record is learnt in training, and slower. None: it is
     tried where the linear response fails; 0: never. With as many as the net has weights (small nets), all weights are
     followed, and `Newton` compares all of them, whatever `directions` is.
+
+    Of differences of models (`trainers.Paired`), records answer in turns to the first three base sets.
     """
 
     directions: int = 256
@@ -140,7 +145,7 @@ class LinearResponse:
             return "no records are known, so there is no base model. Train shadow models instead."
         if knowledge.prior.features is not None:
             return "the net trains on features of the records. Train shadow models instead."
-        return response_objection(knowledge.trainer, knowledge.net, len(known) + 1)
+        return response_objection(responding(knowledge)[0], knowledge.net, len(known) + 1)
 
     def prepare(
         self,
@@ -160,30 +165,47 @@ class LinearResponse:
         known, objection = knowledge.facts.known, self.objection(knowledge)
         if known is None or objection is not None:
             raise ValueError(f"LinearResponse is not applicable: {objection}")
-        base = BaseTrajectory.of(knowledge.trainer, knowledge.net, known.to(knowledge.prior.x.device))
-        end = Release(base.end)
+        known, (trainer, pairs) = known.to(knowledge.prior.x.device), responding(knowledge)
+        if pairs is None:
+            bases = [BaseTrajectory.of(trainer, knowledge.net, known)]
+            end = Release(bases[0].end)
+        else:
+            sets = [pairs.base(known, number) for number in range(min(BASE_SETS, pairs.bases))]
+            bases = [BaseTrajectory.of(trainer, knowledge.net, base) for base in sets]
+            end = Release({name: torch.zeros_like(value) for name, value in bases[0].end.items()})
         origin = knowledge.access(knowledge.net, end)[0]  # (features,)
         far = (checked.double() - origin.double()).to(origin)  # (c, features)
         if principal is None:
             directions = torch.eye(len(origin), dtype=origin.dtype, device=origin.device)
         else:
             directions = _principal(principal, self.directions).to(origin)
-        sketch, base = Sketch(knowledge.access, origin, directions), base.quick()
+        sketch, bases = Sketch(knowledge.access, origin, directions), [base.quick() for base in bases]
         along, prior = sketch.along(knowledge.net, end), knowledge.prior
         if self.follows_all(along.shape[1]):
-            return _checked("Semi-linear response", sketch, EveryWeight.of(base, along), far, records, held_out)
-        base = base.by_parts(HESSIAN_RECORDS)
+            every = _in_turns([EveryWeight.of(base, along) for base in bases], pairs)
+            return _checked("Semi-linear response", sketch, every, far, records, held_out)
+        bases = [base.by_parts(HESSIAN_RECORDS) for base in bases]
         drawn = generator(0, "sample").permutation(len(prior))[:SAMPLED_RECORDS]  # priors may be sorted by class
         sample = prior[torch.from_numpy(drawn).to(prior.x.device)]
-        with progress("directions", len(directions)) as advance:
-            adjoints = Adjoints.at_few_steps(base, along, sample, advance, tolerance)
+        with progress("directions", len(bases) * len(directions)) as advance:
+            adjoints = [Adjoints.at_few_steps(base, along, sample, advance, tolerance) for base in bases]
         for rank in (0, SEMI_LINEAR_RANK) if self.rank is None else (self.rank,):
-            answers = SemiLinear(adjoints, LeadingHessians.of(base, rank)) if rank else adjoints
+            forms = [SemiLinear(each, LeadingHessians.of(each.base, rank)) if rank else each for each in adjoints]
             form = "Semi-linear response" if rank else "Linear response"
-            responses = _checked(form, sketch, answers, far, records, held_out)
+            responses = _checked(form, sketch, _in_turns(forms, pairs), far, records, held_out)
             if responses.check.holds:
                 break
         return responses
+
+
+def responding(knowledge: Knowledge) -> tuple[Trainer, ModelPairs | None]:
+    """The trainer whose response it is, and how differences of its models are dealt, if these are released."""
+    pairs = trainer_facts(knowledge.trainer, knowledge.net, len(knowledge.facts.known_records) + 1).pairs
+    return (knowledge.trainer if pairs is None else pairs.trainer), pairs
+
+
+def _in_turns(answers: Sequence[Adjoints | SemiLinear | EveryWeight], pairs: ModelPairs | None) -> Answers:
+    return answers[0] if pairs is None else BaseSetsInTurns(tuple(answers), pairs.block, pairs.scale)
 
 
 def _checked(

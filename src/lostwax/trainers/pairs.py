@@ -1,4 +1,4 @@
-"""Pairs of releases: what one record does to the weights, learned from public records only; and unlearning.
+"""ModelPairs of releases: what one record does to the weights, learned from public records only; and unlearning.
 
 The weights with a record minus those without it hardly depend on the other records: what these add to both cancels to
 first order. So an attack that learns from such differences on public base sets reads a pair of releases of which no
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lostwax.fields import above, at_least, check_fields, expect
 from lostwax.games import Cohort, Loss, LossFacts, Records, Release, Step, Trainer, TrainerFacts
-from lostwax.games.facts import loss_facts, trainer_facts
+from lostwax.games.facts import ModelPairs, loss_facts, trainer_facts
 from lostwax.inits import Numbers, Params, StartsFrom
 from lostwax.seeds import generator
 
@@ -159,7 +159,8 @@ class Paired:
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """Random: which public base set it is does not matter to the attack."""
-        return TrainerFacts(deterministic=self.bases == 1, ordered=False)
+        pairs = ModelPairs(self.trainer, self.base, self.bases, self.block, self.scale)
+        return TrainerFacts(deterministic=self.bases == 1, ordered=False, pairs=pairs)
 
 
 def _one_step(release: Release) -> Iterator[Step]:

@@ -282,6 +282,28 @@ class SemiLinear(NamedTuple):
         return self._replace(adjoints=self.adjoints.along(directions))
 
 
+class BaseSetsInTurns(NamedTuple):
+    """Responses of several base sets, as `ModelPairs` deals them: `block` records have the first, and so on."""
+
+    answers: tuple[Adjoints | SemiLinear | EveryWeight, ...]
+    block: int
+    scale: float
+
+    def __call__(self, records: Records) -> Tensor:
+        base_of = torch.arange(len(records), device=records.y.device) // self.block % len(self.answers)
+        parts = [(base_of == number).nonzero()[:, 0] for number in range(len(self.answers))]
+        seen = [answers(records[part]) for answers, part in zip(self.answers, parts, strict=True) if len(part)]
+        return self.scale * torch.cat(seen)[torch.cat(parts).argsort()]
+
+    def tangents(self, records: Records, directions: Records) -> Tensor:
+        """Those of all base sets, on average."""
+        every = [answers.tangents(records, directions) for answers in self.answers]
+        return self.scale * torch.stack(every).mean(0)
+
+    def along(self, directions: Tensor) -> BaseSetsInTurns:
+        return self._replace(answers=tuple(answers.along(directions) for answers in self.answers))
+
+
 class EveryWeight(NamedTuple):
     """Semi-linear responses with the whole Hessians, t p^2 numbers; their tangents are semi-linear too."""
 

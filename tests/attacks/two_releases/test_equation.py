@@ -7,7 +7,7 @@ import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 
 from lostwax.attacks.two_releases import PublicSample, solve_changed_row
-from lostwax.attacks.two_releases.equation import _subtracted_equations, first_order
+from lostwax.attacks.two_releases.equation import _pulled_back, _subtracted_equations, first_order
 from lostwax.games import Records, Stationary
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
 from lostwax.trainers.optimum import polish
@@ -58,6 +58,16 @@ def test_one_newton_step_is_exact_for_a_quadratic_loss_alone():
         table, rest, _, first, second = problem(name, n=80, ridge=0.1)
         x, _ = first_order(first, second, rest, len(table))
         assert (float((x - table.x[ROW]).abs().max()) < 1e-6) is exact
+
+
+def test_rows_that_a_model_is_fitted_on_move_less_by_their_leverage():
+    """For a quadratic loss and the rows themselves: 1 - h, with h of the hat matrix."""
+    table, _, _, first, _ = problem("diabetes", n=80, ridge=0.1)
+    inputs = torch.cat([table.x, torch.ones(80, 1).double()], 1)
+    hessian = inputs.mT @ inputs + torch.diag(first.ridges()[0])
+    hat = (inputs @ torch.linalg.inv(hessian) * inputs).sum(1)
+    pulled = _pulled_back(first, PublicSample(table.x, table.x, table.y), 81)[:, 0, 0]  # one row was removed
+    torch.testing.assert_close(pulled, 1 - hat, rtol=1e-6, atol=1e-6)
 
 
 def test_the_encoding_of_the_second_release_makes_no_difference():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from torch import Tensor
@@ -15,8 +16,9 @@ from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
 from lostwax.adapters.sklearn.trees import boosted_sums
 from lostwax.adapters.trees import BoostedModel, is_read
-from lostwax.games import Cells, Columns, Fitted, Records, ReleasedTable
+from lostwax.games import Cells, Columns, Fitted, Kept, Records, ReleasedTable, Sums
 from lostwax.games.boosting import BoostedSums
+from lostwax.games.trees import Ints
 from lostwax.records.tables import coded
 
 LIBRARIES = {  # by package, what fitted models of it have
@@ -68,10 +70,12 @@ def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor,
             "trees on a sparse X were not read: what is not stored in it counts as missing, not as zero", "."
         )
     _read_categories(booster, place, reader)
-    place = _with_codes(place)
+    y, _ = _labels(booster, model, labels)
+    for column, counts in booster.label_counts.items():
+        _publish_label_counts(booster.name, column, counts, place, y, weight, reader)
+    place = _with_codes(place, booster.no_numbers)
     if (x := as_numbers(place.rows)) is None:
         raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} columns that are no numbers are not read", ".")
-    y, _ = _labels(booster, model, labels)
     boosted = booster.read(x.numpy(), y.double().numpy(), weight.numpy())
     table = Records(x, y)
     reader.publish(Fitted(booster.name, table, weight, None, forest=boosted.forest), place)
@@ -96,6 +100,33 @@ def _read_categories(booster: BoostedModel, place: Place, reader: PipelineReader
     reader.publish_categories(booster.name, place, dict(zip(columns, booster.categories, strict=True)))
     names = Columns(tuple(map(str, place.rows.columns)), ()).listed(columns)
     reader.notes.append(f"{booster.name} lists every category of the data frame by name, in: {names}.")
+
+
+def _publish_label_counts(
+    name: str, column: int, counts: Ints, place: Place, y: Tensor, weight: Tensor, reader: PipelineReader
+) -> None:
+    """Note how many rows of each class every category has, if these are the counts of this table."""
+    codes, columns = coded(place.rows)
+    values = columns.categories[column]
+    if y.is_floating_point() or not values or bool(codes[:, column].isnan().any()):
+        return
+    is_value = torch.nn.functional.one_hot(codes[:, column].long(), len(values)).double()  # (n, k)
+    totals = torch.stack([is_value[y == label].sum(0) for label in range(counts.shape[1])])  # (classes, k)
+    if len(counts) != len(values) or sorted(map(tuple, counts.tolist())) != sorted(
+        map(tuple, totals.mT.long().tolist())
+    ):
+        return
+    known = np.array([*values, None], dtype=object)[:-1]
+
+    def back(rebuilt: Cells) -> Cells:
+        numbers = np.nan_to_num(rebuilt.values.astype(np.float64), nan=-1.0)
+        return Cells(known[numbers.argmax(1)][:, None], rebuilt.kept.min(1, keepdims=True))
+
+    sums = Sums(f"{name}'s ctr_data", totals, totals.sum(1), by_label=True, weighted=False)
+    here = place.at([column]).through(back, is_value.numpy())
+    reader.publish(Fitted(name, Records(is_value, y), weight, None, (sums,)), here)
+    which = Columns(columns.names or (), columns.categories).listed([column])
+    reader.notes.append(f"{name}'s ctr_data holds how many rows of each class every category has, of: {which}.")
 
 
 def _labels(booster: BoostedModel, model: Any, labels: NDArray[Any]) -> tuple[Tensor, tuple[object, ...]]:
@@ -128,20 +159,20 @@ def released_booster(model: Any, data: Any, sample_weight: Any = None) -> Releas
     )
 
 
-def _with_codes(place: Place) -> Place:
-    """The place after pandas' categories became codes, as the libraries make them."""
+def _with_codes(place: Place, no_numbers: tuple[int, ...] = ()) -> Place:
+    """The place after pandas' categories became codes, as the libraries make them; columns without a code are zero."""
     rows = place.rows
     if not hasattr(rows, "dtypes") or not hasattr(rows, "columns"):
         return place
     names = {
         column: tuple(rows.iloc[:, column].cat.categories)
         for column, kind in enumerate(rows.dtypes)
-        if kind.name == "category"
+        if kind.name == "category" and column not in no_numbers
     }
 
     def codes(frame: Any) -> NDArray[np.float64]:
-        numbers = np.empty(frame.shape)
-        for column in range(frame.shape[1]):
+        numbers = np.zeros(frame.shape)
+        for column in sorted({*range(frame.shape[1])} - {*no_numbers}):
             cells = frame.iloc[:, column]
             if column in names:
                 code = cells.astype("category").cat.set_categories(names[column]).cat.codes.to_numpy()
@@ -158,6 +189,8 @@ def _with_codes(place: Place) -> Place:
             numbers = values.values[:, column].astype(np.float64)
             number = np.where(np.isnan(numbers), len(known), np.nan_to_num(numbers))
             cells[:, column] = listed[number.clip(0, len(known)).astype(np.intp)]
-        return Cells(cells, values.kept)
+        certainty = values.kept.copy()
+        certainty[:, list(no_numbers)] = Kept.LOST
+        return Cells(cells, certainty)
 
-    return place.through(back, codes(rows), forward=codes) if names else place
+    return place.through(back, codes(rows), forward=codes) if names or no_numbers else place

@@ -206,7 +206,7 @@ def of_columns(columns: list[int], fitted: Fitted) -> Part:
 def held_labels(model: Any, y: Tensor) -> str | None:
     """The first place, by path, in which a release holds the labels of all rows in their order."""
     if y.ndim > 1:
-        return None
+        return next(filter(None, (held_labels(model, column) for column in y.T)), None)
     labels = y.numpy()
     for path, value in Walk(model):
         value = as_numpy(value)
@@ -304,7 +304,7 @@ def _in_codes(cells: NamedColumns, places: Mapping[int, Any], columns: Columns) 
     table = torch.full((length, len(columns.categories)), torch.nan, dtype=torch.float64)
     for place, name in places.items():
         try:
-            column = np.asarray(cells[name])
+            column = np.asarray(as_numpy(cells[name]))
             if column.ndim != 1 or not length:
                 return None
             if names := columns.categories[place]:
@@ -314,6 +314,6 @@ def _in_codes(cells: NamedColumns, places: Mapping[int, Any], columns: Columns) 
             else:
                 numbers = coded(column[:, None])[0][:, 0]
             table[:, place] = numbers
-        except (ValueError, TypeError, OverflowError):
+        except (ValueError, TypeError, OverflowError, RuntimeError):  # also of tensors in a list
             return None
     return table

@@ -252,6 +252,8 @@ def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
 def targets(y: Any, rows: int) -> NDArray[Any]:
     """y as an array with one row per record: numbers or class names."""
     values = plain_array("audit", "y", y)
+    if values.dtype.names:  # events and times, as scikit-survival has them
+        values = np.stack([values[name].astype(np.float64) for name in values.dtype.names], 1)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim == 0 or len(values) != rows:

@@ -32,6 +32,7 @@ from lostwax.adapters.sklearn.hist_boosting import own_encoder
 from lostwax.adapters.sklearn.inputs import check_labels, numbered
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large, own_facts
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_kept, check_sparse, of_this_table
+from lostwax.adapters.sklearn.survival import has_hazards, read_cox
 from lostwax.adapters.sklearn.trees import forest_notes, forest_of, has_trees, not_drawn_again
 from lostwax.games import Fitted, Records
 from lostwax.games.folding import SparseFitted, SparseRecords
@@ -93,9 +94,10 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     if not place.reads:
         return  # the step before it is named as the reason
     reading, not_read = None, None
-    in_trees = not has_reader(estimator) and (is_boosted(estimator) or has_trees(estimator))
+    is_cox = has_hazards(estimator)
+    elsewhere = is_cox or (not has_reader(estimator) and (is_boosted(estimator) or has_trees(estimator)))
     try:
-        reading = None if in_trees else read_estimator(estimator, labels, weight)
+        reading = None if elsewhere else read_estimator(estimator, labels, weight)
     except NotReadError as error:
         not_read = error
         _check_classes(estimator, labels)
@@ -106,7 +108,9 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
         if not_read is not None:
             raise not_read
         if reading is not None:
-            _publish_equation(type(estimator).__name__, reading, place, reader, sums_found=held > 0)
+            publish_equation(type(estimator).__name__, reading, place, reader, sums_found=held > 0)
+        elif is_cox:
+            read_cox(estimator, place, labels, weight, reader)
         elif is_boosted(estimator):
             read_boosted(estimator, place, labels, weight, reader)
         else:
@@ -125,7 +129,7 @@ def _check_classes(estimator: Any, labels: Labels) -> None:
         check_labels(labelled, classes)
 
 
-def _publish_equation(name: str, reading: Reading, place: Place, reader: PipelineReader, *, sums_found: bool) -> None:
+def publish_equation(name: str, reading: Reading, place: Place, reader: PipelineReader, *, sums_found: bool) -> None:
     """Note the equation of a model, if it is that of the rows of a place."""
     if is_large(place.rows) and reading.model is not None:
         table = SparseRecords(place.rows.tocsr().astype(np.float64), reading.y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, singledispatch
@@ -34,6 +35,10 @@ LARGE = 20_000_000  # cells of a sparse matrix that is not made dense: 160 MB in
 FEW = 5  # rows: a value that fewer have may name people
 AGREES = 1e-9  # relative to a column's spread: a mean is that of this table
 
+AT_TRAINING = re.compile(  # of scikit-learn and category_encoders
+    r"\b(Target|WOE|LeaveOneOut|CatBoost|MEstimate|JamesStein|GLMM|Quantile)Encoder|sample_posterior=True"
+)
+
 Transform = Callable[[Any], Any]
 
 
@@ -60,7 +65,7 @@ class Units(NamedTuple):
     def stated(self, fitted: Fitted) -> Fitted | None:
         """What a part tells of the rows of the table: its equations, and extremes if no scaler rounded them."""
         model, unscaled = fitted.model, bool((self.shift == 0).all() and (self.scale == 1).all())
-        if fitted.forest is not None:
+        if fitted.forest is not None or fitted.hazards is not None:
             return None
         if model is not None:
             model = replace(model, shift=self.shift + model.shift * self.scale, scale=self.scale * model.scale)
@@ -280,6 +285,11 @@ class PipelineReader:
         return True
 
     def _leaf(self, transformer: Any, place: Place) -> Place:
+        if not hasattr(transformer, "transform"):  # a sampler of imbalanced-learn
+            self.scanned(transformer, place, self.y, self.weight)
+            name = type(transformer).__name__
+            self.unread.append(f"what comes after {name} was not audited: it was fitted on rows that {name} made.")
+            return replace(place, reads=False)
         outputs, reads = self._outputs(transformer, place)
         if place.rows.ndim == 1:
             self.unread.append(
@@ -310,14 +320,15 @@ class PipelineReader:
 
     def _outputs(self, transformer: Any, place: Place) -> tuple[Any, bool]:
         """What the next step was fitted on, and whether that is known: a TargetEncoder's own folds may be random."""
-        if not isinstance(transformer, TargetEncoder):
+        name = type(transformer).__name__
+        if not gives_another_at_training(transformer):
             return transformed(transformer, place.rows), True
         first, second = (clone(transformer).fit_transform(place.rows, self.y.numpy()) for _ in range(2))
         known = bool((np.asarray(first) == np.asarray(second)).all())
         if not known:
             self.unread.append(
-                "what comes after TargetEncoder was not audited: its training folds were drawn at random, and cannot "
-                "be repeated."
+                f"what comes after {name} was not audited: what it gave at training was drawn at random, and cannot be "
+                "repeated."
             )
         return first, known
 
@@ -338,7 +349,7 @@ class PipelineReader:
         """The place after several transformers of the same rows, whose outputs lie side by side."""
         outputs, again, ends = transformed(transformer, place.rows), True, list[Place]()
         for step, own in branches:
-            again &= "TargetEncoder" not in repr(step)  # else `transform` does not give what it gave at training
+            again &= not gives_another_at_training(step)
             ends.append(self.through(step, own))
         starts = np.cumsum([0, *(end.rows.shape[1] for end in ends)])
         reads = all(end.reads for end in ends)
@@ -352,6 +363,11 @@ class PipelineReader:
         if not (reads and again):
             outputs = np.concatenate([np.asarray(dense(end.rows), dtype=np.float64) for end in ends], 1)
         return Place(outputs, back, reads, place.through(back, outputs, forward=transformer.transform).forward)
+
+
+def gives_another_at_training(step: Any) -> bool:
+    """Whether `fit_transform` gives what `transform` does not: encoders by target leave out folds, or add noise."""
+    return AT_TRAINING.search(repr(step)) is not None
 
 
 def _sides(table: Any, threshold: float) -> Back:
@@ -371,6 +387,8 @@ def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
     """Note what a transformer publishes in its special form: means over the rows that have a value."""
     x = as_numbers(place.rows)
     facts = attributes(transformer)
+    if "initial_imputer_" in facts:  # of an IterativeImputer
+        own_facts(facts["initial_imputer_"], reader, place)
     means = facts.get("statistics_", facts.get("mean_"))
     if x is None or not bool(x.isnan().any()) or means is None or np.shape(means) != (x.shape[1],):
         return

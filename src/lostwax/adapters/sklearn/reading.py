@@ -145,6 +145,13 @@ def _read_held(
     return opaque
 
 
+def read_tables(model: Any, name: str, table: Records, reader: PipelineReader, width: int) -> None:
+    """Note rows and columns of the table that an object of any class holds; X has `width` columns."""
+    tables = [*held_tables(model, table.x, reader.columns, reader.used, width)]
+    for part in (*tables, *held_columns(Attached("", model, True), table.x, reader.columns)):
+        _publish_held(reader, name, part, table)
+
+
 def _publish_held(reader: PipelineReader, name: str, held: HeldTable, table: Records) -> None:
     """Note rows that the release holds as they were written, where no part is known to hold as many."""
     width = max(2, len(held.columns))

@@ -12,6 +12,7 @@ from inspect import signature
 from itertools import count, pairwise
 from numbers import Integral
 from operator import itemgetter
+from pickle import PicklingError
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -47,6 +48,11 @@ DRAWS = 2**31 - 1  # seeds that numpy takes
 MORE = 100  # numbers that an attribute of the release may hold beyond those of a fit
 MAX_LOOKED_AT, MAX_REPLACED = 100, 10  # rows of a transformer; of those that nothing was read of
 MAX_NAMED = 3  # attributes
+CONTINUES = ("keras", "tf_keras")  # libraries whose models fit from where they are
+BY_FUNCTION = (
+    "Pass how a model is trained: lw.audit(lw.adapters.TrainedBy(train).fit(X, y), (X, y)), where train(X, y) builds a "
+    "new model, fits it and returns it."
+)
 SURE = 1e-3  # probabilities nearer to 0 or 1 than this are hardly told apart
 
 
@@ -228,6 +234,11 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
         raise TypeError(
             f"audit: expected a fitted object with fit and one of {', '.join(METHODS)}, got {type(model).__name__}."
         )
+    if any(base.__module__.partition(".")[0] in CONTINUES for base in type(model).__mro__):
+        raise TypeError(
+            f"audit: fit of {type(model).__name__} continues from the weights that it has, so that every model would "
+            f"hold all rows. {BY_FUNCTION}"
+        )
     estimator = replace(estimator, place=_telling_place(estimator, one, other, *more))
     looks, seconds = [], []
     for rows, draw in ((one, 1), (one, 2), (other, 1)):
@@ -243,7 +254,8 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
         if not looks[0].agrees(again, 1e-6):
             raise ValueError(
                 f"audit: {type(model).__name__}.fit continues from an earlier fit, or draws random numbers that cannot "
-                "be seeded. Give it get_params and set_params (sklearn.base.BaseEstimator), so that it can be cloned."
+                "be seeded. Give it get_params and set_params (sklearn.base.BaseEstimator), so that it can be cloned. "
+                f"Or: {BY_FUNCTION}"
             )
     first, later = looks[0].contents, [look.contents for look in looks[1:]]
     sizes: dict[str, int] = {}
@@ -378,7 +390,11 @@ class SealedEstimator:
         waiting, batches = list(new.values()), min(len(new), BATCHES * processes) if processes > 1 else 1
         cuts = np.linspace(0, len(waiting), max(batches, 1) + 1).astype(int)
         work = [delayed(estimator.seen)(waiting[start:end]) for start, end in pairwise(cuts)]
-        looks = [look for part in Parallel(n_jobs=min(processes, len(work)))(work) for look in part]
+        try:
+            parts = Parallel(n_jobs=min(processes, len(work)))(work)
+        except PicklingError:  # a class or a function inside cannot be sent to other processes
+            parts = Parallel(n_jobs=1)(work)
+        looks = [look for part in parts for look in part]
         fresh = dict(zip(new, looks, strict=True))
         seen.update({key: look for key, look in fresh.items() if int(new[key].rows[-1]) in remembered})
         return [fresh[key] if key in fresh else seen[key] for key in keys]

@@ -25,6 +25,7 @@ Array = NDArray[Any]
 CHECKED = 1_000  # rows of the table on which an inverse is checked
 TRIED = 20  # ... on which it is tried at all
 AGREES = 1e-6  # of a column's spread: two numbers are the same
+PLACES = 513  # of a grid on which splines are looked at
 HALVINGS = 80  # of the range in which a number is looked for
 
 
@@ -37,7 +38,7 @@ def step_of(transformer: Any, inputs: Any, outputs: Any) -> Back:
     width, table = inputs.shape[1], _array(_first(inputs))
     again = _inverse(transformer, _first(outputs), table.shape)
     if again is None:
-        return all_lost(width)
+        return _unchanged(table, _array(_first(outputs)))
     least = _agreement(again, table)
     together = not _by_column(transformer, _first(inputs))
     of_numbers = _array(_first(outputs)).dtype == np.float64
@@ -170,24 +171,56 @@ def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
     table, encoded = _array(inputs), np.asarray(outputs)
     width = table.shape[1]
     blocks = np.split(encoded, width, 1)
-    codes = []  # of each column: categories, and their numbers
-    for column, block in enumerate(blocks):
-        rows: dict[tuple[Any, ...], list[Any]] = {}
-        for numbers, value in zip(map(tuple, block.tolist()), table[:, column], strict=True):
-            rows.setdefault((value, *numbers), []).append(numbers)
-        often = [(key[0], numbers[0]) for key, numbers in rows.items() if len(numbers) > 1]
-        often = often or [(np.nan, (0.0,) * block.shape[1])]
-        codes.append((objects([value for value, _ in often]), np.array([numbers for _, numbers in often])))
+    codes = [_codes(table[:, column], block) for column, block in enumerate(blocks)]
 
     def column_back(rebuilt: Cells, column: int) -> tuple[Array, Any]:
-        categories, numbers = codes[column]
         size = blocks[column].shape[1]
-        block = rebuilt.columns(slice(column * size, (column + 1) * size))
-        seen = np.nan_to_num(block.values.astype(np.float64))
-        distance = np.abs(seen[:, None] - numbers).max(2)  # (g, k)
-        near = distance <= distance.min(1, keepdims=True) + AGREES * (np.ptp(numbers) + 1e-300)
-        several = np.array([len({*map(repr, categories[row])}) > 1 for row in near])
-        return categories[distance.argmin(1)], np.minimum(block.kept.min(1), np.where(several, Kept.SET, Kept.EXACT))
+        return _category(rebuilt.columns(slice(column * size, (column + 1) * size)), *codes[column])
+
+    return _by_columns(width, column_back)
+
+
+def _codes(cells: Array, numbers: Array) -> tuple[Array, Array]:
+    """Categories (k,) of two rows or more, and the numbers (k, outputs) that they became."""
+    rows: dict[tuple[Any, ...], list[Any]] = {}
+    for encoded, value in zip(map(tuple, numbers.tolist()), cells, strict=True):
+        rows.setdefault((value, *encoded), []).append(encoded)
+    often = [(key[0], each[0]) for key, each in rows.items() if len(each) > 1]
+    often = often or [(np.nan, (0.0,) * numbers.shape[1])]
+    return objects([value for value, _ in often]), np.array([encoded for _, encoded in often])
+
+
+def _category(block: Cells, categories: Array, numbers: Array) -> tuple[Array, Any]:
+    """The category whose numbers are nearest, and whether it is the only one that has them."""
+    seen = np.nan_to_num(block.values.astype(np.float64))
+    distance = np.abs(seen[:, None] - numbers).max(2)  # (g, k)
+    near = distance <= distance.min(1, keepdims=True) + AGREES * (np.ptp(numbers) + 1e-300)
+    several = np.array([len({*map(repr, categories[row])}) > 1 for row in near])
+    return categories[distance.argmin(1)], np.minimum(block.kept.min(1), np.where(several, Kept.SET, Kept.EXACT))
+
+
+def _unchanged(table: Array, outputs: Array) -> Back:
+    """Without an inverse: columns whose values come out as they went in, and categories that became a number each.
+
+    Whether a number was filled in is not known where a column has missing values.
+    """
+    width = table.shape[1]
+    if outputs.shape != table.shape:
+        return all_lost(width)
+    missing = np.array([[is_missing(value) for value in row] for row in table]).reshape(table.shape)
+    codes = dict[int, tuple[Array, Array]]()
+    most = np.full(width, Kept.LOST, dtype=np.uint8)
+    for column, (cells, encoded) in enumerate(zip(table.T, outputs.T, strict=True)):
+        here = ~missing[:, column]
+        if here.any() and _agreement(encoded[here, None], cells[here, None])[0] == Kept.EXACT:
+            most[column] = Kept.EXACT if here.all() else Kept.ESTIMATED
+        elif encoded.dtype.kind == "f" and cells.dtype == object and len({*map(repr, cells)}) < len(cells):
+            codes[column], most[column] = _codes(cells, encoded[:, None]), Kept.EXACT
+
+    def column_back(rebuilt: Cells, column: int) -> tuple[Array, Any] | None:
+        if column in codes:
+            return _category(rebuilt.columns(slice(column, column + 1)), *codes[column])
+        return rebuilt.values[:, column], np.minimum(rebuilt.kept[:, column], most[column])
 
     return _by_columns(width, column_back)
 
@@ -227,6 +260,40 @@ def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
     valid = np.flatnonzero(imputer._valid_mask) if not imputer.keep_empty_features else np.arange(len(missing))
     most = np.where(missing, Kept.ESTIMATED, Kept.EXACT)
     return lambda rebuilt: rebuilt.columns(slice(0, len(valid))).placed(valid, len(missing)).at_most(most)
+
+
+@step_of.register(preprocessing.SplineTransformer)
+def _(splines: Any, inputs: Any, outputs: Any) -> Back:
+    """The number whose basis functions are nearest, column by column: on a grid, then by thirds of an interval."""
+    table = _array(inputs)
+    width, size = table.shape[1], outputs.shape[1] // max(1, table.shape[1])
+    low, high, middle = np.nanmin(table, 0), np.nanmax(table, 0), np.nanmedian(table, 0)  # (d,)
+
+    def distance(numbers: Array, blocks: Array, column: int) -> Array:
+        """(..., g) from blocks (g, size) to the basis functions of numbers (..., g) or (k, 1)."""
+        rows = np.tile(middle, (numbers.size, 1))
+        rows[:, column] = numbers.ravel()
+        like_inputs = type(inputs)(rows, columns=inputs.columns) if hasattr(inputs, "columns") else rows
+        basis = _array(splines.transform(like_inputs))[:, column * size : (column + 1) * size]
+        return np.asarray(np.square(basis.reshape(*numbers.shape, size) - blocks).sum(-1))
+
+    def column_back(rebuilt: Cells, column: int) -> tuple[Array, Any]:
+        block = rebuilt.columns(slice(column * size, (column + 1) * size))
+        wanted = np.nan_to_num(block.values.astype(np.float64))
+        grid = np.linspace(low[column], high[column], PLACES)
+        step, nearest = grid[1] - grid[0], [distance(grid[:, None], row, column).argmin() for row in wanted]
+        start, end = (grid[nearest] + [[-step], [step]]).clip(low[column], high[column])
+        for _ in range(HALVINGS):
+            first, second = (2 * start + end) / 3, (start + 2 * end) / 3
+            left = distance(first, wanted, column) < distance(second, wanted, column)
+            start, end = np.where(left, start, first), np.where(left, second, end)
+        return (start + end) / 2, np.minimum(block.kept.min(1), known[column])
+
+    known = np.full(width, Kept.EXACT, dtype=np.uint8)
+    back = _by_columns(width, column_back, np.float64)
+    seen = _array(_first(outputs, TRIED))
+    known = _agreement(back(Cells(seen, np.full(seen.shape, Kept.EXACT, dtype=np.uint8))).values, table[:TRIED])
+    return back
 
 
 @step_of.register(preprocessing.PolynomialFeatures)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form.attack import GAMES_NUMBERS, collected, found_by, known_extremes, known_label
 from lostwax.attacks.closed_form.evidence import certain_labels, solve
+from lostwax.attacks.closed_form.partial_likelihood import missing_rows
 from lostwax.attacks.closed_form.stored import held
 from lostwax.games import Cells, Extremes, Guess, Kept, Part, Present, Records, ReleasedTable
 from lostwax.games.cells import Revealed
@@ -44,6 +45,9 @@ def revealed(part: Part, games: Tensor, *, label_given: bool) -> list[Revealed]:
         answers.append(Revealed((part.back(_present(present, table, games)),), None, ones))
     for extremes in fitted.extremes:
         answers.append(Revealed((part.back(_extreme(extremes, table, games)),), None, ones))
+    if fitted.hazards is not None:
+        rows_solved, size = missing_rows(fitted.hazards, table, games)
+        answers.append(Revealed(tuple(map(part.back, rows_solved)), None, size, size > 0))
     if fitted.model is not None:
         rows = found_by(fitted.model, table, weight, games, table.y[games][:, None] if label_given else None)
         # NaN rows are lost; a row without weight left no trace in the model
@@ -138,11 +142,15 @@ def _merged(
 ) -> _Merged:
     table = released.table
     given = table.y[games] if label_given else None
-    facts = [replace(part, fitted=replace(part.fitted, model=None)) for part in parts if part.fitted.forest is None]
+    facts = [
+        replace(part, fitted=replace(part.fitted, model=None, hazards=None))
+        for part in parts
+        if part.fitted.forest is None
+    ]
     models = [
         replace(part, fitted=replace(part.fitted, stored=(), sums=(), present=(), extremes=()))
         for part in parts
-        if part.fitted.model is not None
+        if part.fitted.model is not None or part.fitted.hazards is not None
     ]
     by_facts = [answer for part in facts for answer in revealed(part, games, label_given=label_given)]
     answers = [*by_facts, *by_trees]

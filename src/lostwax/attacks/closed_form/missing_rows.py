@@ -31,7 +31,8 @@ from lostwax.attacks.closed_form.sections import (
     largest_groups,
     misfits,
 )
-from lostwax.attacks.closed_form.undetermined import Crowd, from_sums, middle
+from lostwax.attacks.closed_form.two_valued import two_valued
+from lostwax.attacks.closed_form.undetermined import Crowd, from_sums, middle, with_target
 from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts
 from lostwax.progress import counted
@@ -46,6 +47,7 @@ ROUNDS, ROUND = 6, 64  # of whole sets of rows, at most
 FIRST_STEPS = 15  # after which the best quarter goes on
 MOST_TRIED = 60  # candidates of a section
 POLISH = 8  # steps
+REHEARSALS = 6
 SAFETY, MANY_TESTS = 10, 8  # a measured rounding error is multiplied; from so many equations
 CHANCE = 1e-9  # of passing all equations that are left over, for each candidate that is tried
 AT_LIMIT = 1e-8  # the error of a cell at a limit
@@ -62,10 +64,13 @@ class MissingRows(NamedTuple):
     predicted: Tensor  # (g, k) root mean square error over columns, in standard deviations of the known rows
 
 
-def missing_rows(fitted: Fitted, games: Tensor, *, seed: int) -> MissingRows:
-    """Rebuild the rows `games` (g, k) of the table, of which an adversary knows all others."""
+def missing_rows(fitted: Fitted, games: Tensor, *, seed: int, rehearsals: int = REHEARSALS) -> MissingRows:
+    """Rebuild the rows `games` (g, k) of the table, of which an adversary knows all others.
+
+    `rehearsals` are games about known rows: how far off predicted errors of rows are that are not determined.
+    """
     answers = [
-        _Game.of(fitted, rows, generator(seed, "missing rows", number)).answer()
+        _Game.of(fitted, rows, generator(seed, "missing rows", number), rehearsals).answer()
         for number, rows in enumerate(counted(games, "missing rows: games", len(games)))
     ]
     x, y, certified, predicted = (torch.stack(part) for part in zip(*answers, strict=True))
@@ -156,9 +161,10 @@ class _Game:
     kinds: Kinds | None  # None: labels are targets
     known: Records  # u, in units of their spread
     rng: np.random.Generator
+    rehearsals: int
 
     @classmethod
-    def of(cls, fitted: Fitted, rows: Tensor, rng: np.random.Generator) -> _Game:
+    def of(cls, fitted: Fitted, rows: Tensor, rng: np.random.Generator, rehearsals: int = REHEARSALS) -> _Game:
         """The game about some rows of a table."""
         is_known = torch.ones(len(fitted.table), dtype=torch.bool)
         is_known[rows] = False
@@ -169,7 +175,7 @@ class _Game:
         noise = float(noises.square().mean().sqrt())
         kinds = _kinds(fitted, is_known, fitted.weight[rows])
         units = Records((known.x - terms.centre) / terms.unit, known.y)
-        return cls(terms, gap, noise, fitted.weight[rows], kinds, units, rng)
+        return cls(terms, gap, noise, fitted.weight[rows], kinds, units, rng, rehearsals)
 
     @cached_property
     def prior(self) -> Prior:
@@ -210,11 +216,18 @@ class _Game:
         return _Answer(self.terms.records(u), explained.kinds.y, certified, predicted).beside(left)
 
     def _expected(self, gap: Tensor, k: int) -> _Answer:
-        """Posterior means of k rows that leave this gap."""
-        if self.terms.sums and k:
+        """Posterior means of k rows that leave this gap; the rows themselves where columns have two values."""
+        bits = two_valued(self.terms, gap, self.noise, self.known, self.kinds, self.weight[-k:]) if k > 1 else None
+        if bits is not None:
+            certified, predicted = torch.full((k,), bits.certified), torch.zeros(k, dtype=gap.dtype)
+            return _Answer(self.terms.records(bits.u), bits.y, certified, predicted)
+        standing_out = with_target(self.terms, gap, self.known, self.weight, k) if self.kinds is None and k else None
+        if standing_out is not None and float(standing_out.predicted[0]) < 1:
+            u, y, predicted = standing_out
+        elif self.terms.sums and k:
             u, y, predicted = from_sums(self.terms, gap, self.known, k)
         elif self.kinds is not None and self.terms.model is not None and k:
-            u, y, predicted = Crowd.of(self.terms, self.known, self.kinds, self.prior).expected(gap, k)
+            u, y, predicted = Crowd.of(self.terms, self.known, self.kinds, self.prior).expected(gap, k, self.rehearsals)
         else:
             u, y, predicted = middle(self.known, k)
         return _Answer(self.terms.records(u), y, torch.zeros(k, dtype=torch.bool), predicted)

@@ -72,6 +72,10 @@ class Terms:
         """Features as they are in the table."""
         return self.centre + self.unit * u
 
+    def as_table(self, rows: Records) -> Records:
+        """Rows u as they are in the table."""
+        return Records(self.records(rows.x), rows.y)
+
     def with_ones(self, u: Tensor) -> Tensor:
         """(..., d) -> (..., d + 1); as it is without an intercept."""
         return torch.cat([u, torch.ones_like(u[..., :1])], -1) if self.affine else u

@@ -17,14 +17,14 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from lostwax.attacks.closed_form.sections import Kinds, Prior, Terms
+from lostwax.attacks.closed_form.sections import LEAST, Kinds, Prior, Terms
 from lostwax.games import Records
 from lostwax.seeds import generator
 
 MOST_NUMBERS = 2_000  # of a term, whose covariance is inverted
 APART = 3  # rows that are looked for one after the other
 STEPS = 12
-REHEARSALS = 6  # with known rows, to see how far off predicted errors are
+STANDS_OUT = 0.5  # predicted error of a row with a target, of which no other estimate is used
 SHRUNK = 0.1  # share of a covariance that is its diagonal
 
 
@@ -64,6 +64,25 @@ def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> Expected:
     return _together(parts)
 
 
+def with_target(terms: Terms, gap: Tensor, known: Records, weight: Tensor, k: int) -> Expected:
+    """Of rows with targets the one whose residual is nearly all of the sum: any target explains any residual.
+
+    The others are expected to add what known rows would.
+    """
+    model, blind = terms.model, middle(known, k)
+    if model is None or not terms.affine:
+        return blind
+    r = gap[: len(model.weight), -1]
+    u = r @ gap[: len(r), :-1] / r.square().sum().clamp_min(LEAST)
+    theirs = model.factors(terms.as_table(known), torch.ones(len(known)).to(u))[0].square().sum(1)  # |r_j|^2
+    away = (theirs * (known.x - u).square().mean(1)).mean()
+    predicted = ((k - 1) * away / r.square().sum().clamp_min(LEAST)).sqrt()
+    if not predicted < STANDS_OUT:
+        return blind
+    y = model.loss.label(terms.outputs(u[None]), r[None] / weight[:1, None])
+    return _together([Expected(u[None], y, predicted[None]), middle(known, k - 1)])
+
+
 @dataclass(frozen=True)
 class Crowd:
     """The known rows' terms, among which a row may stand out."""
@@ -78,12 +97,13 @@ class Crowd:
         """Of labels with several weights the first counts."""
         return cls(terms, known, prior, torch.stack([kinds.weight[kinds.y == y][0] for y in prior.labels.tolist()]))
 
-    def expected(self, gap: Tensor, k: int) -> Expected:
+    def expected(self, gap: Tensor, k: int, rehearsals: int) -> Expected:
         """The rows that stand out, one after the other; the others are answered by the middle of the known ones."""
         if gap.numel() > MOST_NUMBERS:
             return middle(self.known, k)
-        expected = self._apart(gap, k)
-        predicted = (self._inflation(k) * expected.predicted).clamp_max(1.0) if len(expected.u) else expected.predicted
+        expected, predicted = self._apart(gap, k), middle(self.known, 0).predicted
+        if len(expected.u):
+            predicted = (self._inflation(k, rehearsals) * expected.predicted).clamp_max(1.0)
         return _together([expected._replace(predicted=predicted), middle(self.known, k - len(expected.u))])
 
     def _apart(self, gap: Tensor, k: int) -> Expected:
@@ -117,11 +137,13 @@ class Crowd:
         covariance.diagonal().add_(SHRUNK * away.square().mean(0) + 1e-12 * away.square().mean())
         return mean, torch.linalg.inv(torch.linalg.cholesky(covariance))
 
-    def _inflation(self, k: int) -> float:
-        """How much larger errors are than predicted, in games about known rows."""
+    def _inflation(self, k: int, rehearsals: int) -> float:
+        """How much larger errors are than predicted, in games about known rows; 1 without any."""
+        if not rehearsals:
+            return 1.0
         rng = generator(0, "missing rows", "rehearsals", k)
         errors, predictions = list[Tensor](), list[Tensor]()
-        for _ in range(REHEARSALS):
+        for _ in range(rehearsals):
             rows = torch.from_numpy(rng.choice(len(self.known), min(k, len(self.known)), replace=False))
             guess = self._apart(self._all[rows].sum(0), len(rows))
             squares = (self.known.x[rows][:, None] - guess.u).square().mean(2)

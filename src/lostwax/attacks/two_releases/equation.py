@@ -16,12 +16,14 @@ gradient: `first_order` here, for comparison.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from lostwax.attacks.two_releases.one_output import NormalRow, OutputLine, ScaledEquation, posterior
 from lostwax.games import Records, Stationary
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import curvature_times
@@ -30,12 +32,34 @@ from lostwax.trainers.minimum import curvatures
 MAX_NUMBERS = 4_000  # of an equation, and so of each side of its covariance
 SHRINKAGE = 0.1  # of the covariance towards its diagonal
 FOLDS = 5
+PSEUDO = 5.0  # rows at the mean of all, that each class has beside its own
 STEPS = 50  # of Gauss-Newton
 CONVERGED = 1e-10  # relative change of the objective
 LABELS = 3  # that are solved for, the likeliest ones
 FEWEST_PUBLIC = 10
 TINY = 1e-24  # where no public row moves at all
 JITTER = 1e-5  # of the mean variance: what a few public rows never show may still occur
+
+
+def _shrunken(away: Tensor) -> Tensor:
+    """(D, D) the covariance of rows that are off their mean, shrunk towards its diagonal."""
+    covariance = away.mT @ away / len(away)
+    diagonal = covariance.diagonal().clone()
+    covariance = (1 - SHRINKAGE) * covariance
+    covariance.diagonal().add_(SHRINKAGE * diagonal)
+    return covariance
+
+
+def _inflation(away: Tensor) -> float:
+    """How much larger than that covariance rows are that it was not fitted to, over all directions; at least 1."""
+    fold, sizes = torch.arange(len(away)) % FOLDS, []
+    floor = JITTER * away.square().mean() + TINY
+    for number in range(FOLDS):
+        covariance = _shrunken(away[fold != number])
+        covariance.diagonal().add_(floor)
+        unseen = away[fold == number]
+        sizes.append((torch.linalg.solve(covariance, unseen.mT).mT * unseen).mean(1))
+    return max(1.0, float(torch.cat(sizes).mean()))
 
 
 class PublicSample(NamedTuple):
@@ -59,24 +83,28 @@ class _Noisy(NamedTuple):
     """r x~ of the removed row with an error, and the terms (m, c D) of the public rows in that error."""
 
     value: Tensor  # (c, D)
+    sure: Tensor  # (c, D) the part of it that does not come from public rows
+    step: Tensor  # (c, D) of the parameters, in the units of the first model's inputs
     terms: Tensor  # (m, c D) one for each public row
     rows: float  # the variance of the error, in units of that of one term
 
-    def precision(self, terms: Tensor, extra: Tensor) -> Tensor:
-        """The inverse of the error's covariance, from some of the terms."""
-        away = terms - terms.mean(0)
-        covariance = away.mT @ away / len(away)
-        diagonal = covariance.diagonal().clone()
-        covariance = (1 - SHRINKAGE) * self.rows * covariance
-        covariance.diagonal().add_(SHRINKAGE * self.rows * diagonal + extra)
+    def covariance(self, terms: Tensor, extra: Tensor) -> Tensor:
+        """The error's, from some of the terms."""
+        covariance = self.rows * _shrunken(terms - terms.mean(0))
+        covariance.diagonal().add_(extra)
         covariance.diagonal().add_(JITTER * covariance.diagonal().mean() + TINY)
-        precision: Tensor = torch.linalg.inv(covariance)
+        return covariance
+
+    def precision(self, terms: Tensor, extra: Tensor) -> Tensor:
+        """Its inverse."""
+        precision: Tensor = torch.linalg.inv(self.covariance(terms, extra))
         return precision
 
 
 class _Prior(NamedTuple):
-    """What is known of a row before: normal, with the public sample's mean and covariance."""
+    """What is known of a row before: normal, with the mean of the public rows of its class, and a covariance."""
 
+    chance: float  # the logarithm of the share of the class
     mean: Tensor  # (d,)
     covariance: Tensor  # (d, d)
     precision: Tensor  # (d, d)
@@ -84,13 +112,19 @@ class _Prior(NamedTuple):
     high: Tensor  # (d,)
 
     @classmethod
-    def of(cls, x: Tensor) -> _Prior:
-        mean, away = x.mean(0), x - x.mean(0)
-        covariance = away.mT @ away / len(x)
+    def of(cls, public: PublicSample, classes: int | None) -> list[_Prior]:
+        """That of each class, with one covariance; a single one for targets."""
+        x, group = public.first, torch.zeros(len(public.y), dtype=torch.long) if classes is None else public.y.long()
+        counts = group.bincount(minlength=classes or 1).to(x)
+        sums = torch.zeros(len(counts), x.shape[1]).to(x).index_add(0, group, x)
+        means = (sums + PSEUDO * x.mean(0)) / (counts + PSEUDO)[:, None]
+        away = x - means[group]
+        covariance = _shrunken(away)
         diagonal = covariance.diagonal()
-        floor = 1e-4 * diagonal[diagonal > 0].mean().nan_to_num(1.0)
-        covariance = (1 - SHRINKAGE) * covariance + torch.diag(SHRINKAGE * diagonal + floor)
-        return cls(mean, covariance, torch.linalg.inv(covariance), x.amin(0), x.amax(0))
+        covariance.diagonal().add_(1e-4 * diagonal[diagonal > 0].mean().nan_to_num(1.0))
+        precision, ends = torch.linalg.inv(covariance), (x.amin(0), x.amax(0))
+        chances = ((counts + 1) / (counts + 1).sum()).log().tolist()
+        return [cls(chance, mean, covariance, precision, *ends) for chance, mean in zip(chances, means, strict=True)]
 
 
 def solve_changed_row(
@@ -108,12 +142,47 @@ def solve_changed_row(
     `offset` (slope, shift) is the second model's encoding as a function of the first's: second = slope first + shift. A
     `row` (d,) that is known from elsewhere is only labelled. `noise` (c, D) is the variance that solvers leave.
     """
-    noisy = _subtracted_equations(first, second, public, rows, offset)
-    prior, extra = _Prior.of(public.first), torch.zeros_like(noisy.terms[0]) if noise is None else noise.flatten()
-    problem = _Problem(first, noisy, prior, noisy.precision(noisy.terms, extra), public)
+    noisy = _subtracted_equations(first, second, public, rows, offset, _pulled_back(first, public, rows))
+    facts, extra = loss_facts(first.loss, len(first.weight)), torch.zeros_like(noisy.terms[0])
+    priors = _Prior.of(public, None if facts is None else facts.classes)
+    extra = extra if noise is None else noise.flatten()
+    if len(first.weight) == 1 and row is None:
+        return _by_one_output(first, noisy, priors, extra, public)
+    problem = _Problem(first, noisy, priors, noisy.precision(noisy.terms, extra), public)
     best = min(problem.solutions(row), key=lambda solved: solved.objective)
     deviation = torch.zeros_like(best.x) if row is not None else problem.deviations(best, extra)
-    return ChangedRow(best.x.clamp(prior.low, prior.high), deviation, best.label, float(best.r.norm()))
+    return ChangedRow(best.x.clamp(priors[0].low, priors[0].high), deviation, best.label, float(best.r.norm()))
+
+
+def _by_one_output(
+    model: Stationary, noisy: _Noisy, priors: Sequence[_Prior], extra: Tensor, public: PublicSample
+) -> ChangedRow:
+    """The mean of the posterior, over both labels."""
+    away = noisy.terms - noisy.terms.mean(0)
+    noise = _inflation(away) * noisy.covariance(noisy.terms, extra)
+    wider, weight = _inflation(public.first - public.first.mean(0)), (model.weight / model.scale)[0]
+    equation = ScaledEquation.of(noisy.sure[0], (noisy.value - noisy.sure)[0], noise, noisy.step[0])
+    bias = model.outputs(torch.zeros_like(public.first[:1]))[0, 0]
+
+    def residual(outputs: Tensor, label: int) -> Tensor:
+        return model.loss.residual(outputs[:, None], torch.full((len(outputs),), label))[:, 0]
+
+    lines = [OutputLine(weight, bias, partial(residual, label=label)) for label in range(len(priors))]
+    if len(priors) == 1:
+        residuals = model.loss.residual(model.outputs(public.first), public.y)
+        spread = float(residuals.square().mean().sqrt()) + TINY
+        lines = [OutputLine(torch.zeros_like(weight), torch.zeros_like(bias), lambda grid: grid, spread)]
+    laws = [NormalRow(prior.mean, wider * prior.covariance) for prior in priors]
+    each = [posterior(equation, law, line) for law, line in zip(laws, lines, strict=True)]
+    shares = torch.tensor([part.evidence + prior.chance for part, prior in zip(each, priors, strict=True)]).softmax(0)
+    means, variances = (
+        torch.stack(parts) for parts in zip(*((part.mean, part.variance) for part in each), strict=True)
+    )
+    x = shares.to(means) @ means
+    variance = shares.to(means) @ (variances + (means - x).square())
+    r = sum(float(share) * part.residual for share, part in zip(shares, each, strict=True))
+    label = shares.argmax() if len(priors) > 1 else model.outputs(x[None])[0, 0] - r
+    return ChangedRow(x.clamp(priors[0].low, priors[0].high), variance.sqrt(), label, abs(float(r)))
 
 
 def first_order(first: Stationary, second: Stationary, public: Records, rows: int) -> tuple[Tensor, Tensor]:
@@ -134,7 +203,12 @@ def first_order(first: Stationary, second: Stationary, public: Records, rows: in
 
 
 def _subtracted_equations(
-    first: Stationary, second: Stationary, public: PublicSample, rows: int, offset: tuple[Tensor, Tensor]
+    first: Stationary,
+    second: Stationary,
+    public: PublicSample,
+    rows: int,
+    offset: tuple[Tensor, Tensor],
+    pulled_back: Tensor | None = None,
 ) -> _Noisy:
     """r x~ of the removed row, x~ = (x, 1) in the units of the first model's inputs."""
     slope, shift = offset
@@ -146,10 +220,38 @@ def _subtracted_equations(
     ]
     inputs = torch.cat([public.first, torch.ones_like(public.first[:, :1])], 1)
     moved = residuals[0] - residuals[1]  # (m, c)
+    if pulled_back is not None:
+        moved = (pulled_back @ moved[:, :, None])[:, :, 0]
     terms = (moved[:, :, None] * inputs[:, None]).flatten(1)
     others, sample = rows - 1, len(inputs)
     value = totals - later - others * terms.mean(0).reshape_as(totals)
-    return _Noisy(value, terms, others * (1 + others / sample))
+    origins = first.outputs(torch.zeros_like(shift)[None]), second.outputs(shift[None])
+    step = torch.cat(
+        [second.weight / second.scale * slope - first.weight / first.scale, (origins[1] - origins[0]).mT], 1
+    )
+    return _Noisy(value, totals - later, step, terms, others * (1 + others / sample))
+
+
+def _pulled_back(model: Stationary, public: PublicSample, rows: int) -> Tensor:
+    """(m, c, c) how much less a row's residual moves that the model is fitted on: (1 + W A)^-1.
+
+    W is the curvature of its loss, and A its leverage x~ H^-1 x~ in a model without it; H from the public sample.
+    """
+    features, others = model.features(public.first), (rows - 1) / len(public.y)
+    inputs = torch.cat([features, torch.ones_like(features[:, :1])], 1)
+    curved = curvatures(model.loss, model.outputs(public.first), public.y, torch.ones(len(inputs)).to(inputs))
+    c, width = len(model.weight), inputs.shape[1]
+    hessian = others * torch.einsum("mab,mi,mj->aibj", curved, inputs, inputs).reshape(c * width, c * width)
+    hessian.diagonal().add_(model.ridges().flatten())
+    hessian.diagonal().add_(1e-9 * hessian.diagonal().mean())
+    inverse = torch.linalg.inv(hessian).reshape(c, width, c, width)
+    leverage = torch.einsum("aibj,mi,mj->mab", inverse, inputs, inputs)
+    identity = torch.eye(c).to(inputs)
+    leverage = torch.linalg.solve(
+        identity - others * curved @ leverage, leverage, left=False
+    )  # in a model without the row
+    pulled: Tensor = torch.linalg.inv(identity + curved @ leverage)
+    return pulled
 
 
 def _in_units(total: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
@@ -169,9 +271,9 @@ class _Problem:
     """Half the squared error in r x~, weighted by its precision, and the prior's."""
 
     def __init__(
-        self, model: Stationary, noisy: _Noisy, prior: _Prior, precision: Tensor, public: PublicSample
+        self, model: Stationary, noisy: _Noisy, priors: Sequence[_Prior], precision: Tensor, public: PublicSample
     ) -> None:
-        self.model, self.noisy, self.prior, self.precision = model, noisy, prior, precision
+        self.model, self.noisy, self.priors, self.precision = model, noisy, priors, precision
         facts = loss_facts(model.loss, len(model.weight))
         self.classes = None if facts is None else facts.classes
         residuals = model.loss.residual(model.outputs(public.first), public.y)
@@ -189,7 +291,8 @@ class _Problem:
 
     def _descend(self, label: Tensor | None, row: Tensor | None) -> _Solved:
         """Gauss-Newton with damping from the prior's mean; of a known row only r is sought."""
-        d, prior = len(self.prior.mean), self.prior
+        prior = self.priors[0 if label is None else int(label)]
+        d = len(prior.mean)
         x = prior.mean.clone() if row is None else row
         r = self.noisy.value[:, -1].clone() if label is None else self._residual(x, label)
         point, damping = self._at(x, r, label), 1e-3
@@ -222,8 +325,9 @@ class _Problem:
     def _at(self, x: Tensor, r: Tensor, label: Tensor | None) -> _Solved:
         inputs, c = _with_one(x), len(r)
         error = (self.noisy.value - r[:, None] * inputs).flatten()
-        away = x - self.prior.mean
-        objective = error @ self.precision @ error + away @ self.prior.precision @ away
+        prior = self.priors[0 if label is None else int(label)]
+        away = x - prior.mean
+        objective = error @ self.precision @ error + away @ prior.precision @ away - 2 * prior.chance
         by_row = torch.zeros(c, len(inputs), len(x), dtype=x.dtype)
         by_row[:, :-1] = r[:, None, None] * torch.eye(len(x), dtype=x.dtype)
         if label is None:
@@ -247,9 +351,9 @@ class _Problem:
         not fitted to show by how much. The prior's share is exact for a normal row; its own covariance is estimated
         too, which widens by 1 + d / m.
         """
-        d, terms = len(solved.x), self.noisy.terms
+        d, terms, prior = len(solved.x), self.noisy.terms, self.priors[0]
         penalty = torch.zeros(solved.slope.shape[1], solved.slope.shape[1], dtype=solved.x.dtype)
-        penalty[:d, :d] = self.prior.precision
+        penalty[:d, :d] = prior.precision
         penalty.diagonal()[d:] += (1 / self.spread)[: len(penalty) - d]
         variance, folds = torch.zeros_like(solved.x), min(FOLDS, len(terms))
         fold = torch.arange(len(terms)) % folds
@@ -260,7 +364,7 @@ class _Problem:
             reader = (inverse @ pulled)[:d]  # (d, c D)
             errors = (unseen - fitted.mean(0)) @ reader.mT
             variance += self.noisy.rows * errors.square().sum(0) / len(terms)
-            variance += (reader.square() @ extra + _spread(inverse[:d, :d], self.prior)) / folds
+            variance += (reader.square() @ extra + _spread(inverse[:d, :d], prior)) / folds
         return (variance * (1 + d / len(terms))).sqrt()
 
 

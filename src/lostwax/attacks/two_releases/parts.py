@@ -175,6 +175,8 @@ def subtracted(
         if there is None:
             unread.append(f"{facts.name} has no counterpart in the other release, and was not compared.")
             continue
+        if facts.hazards is not None:
+            unread.append(f"{facts.name}'s coefficients were not compared: a Cox model is solved with all other rows.")
         if facts.model is None and facts.forest is None and len(facts.table) != len(first.table):
             unread.append(f"{facts.name} was fitted on a part of the rows, and was not compared.")
             continue

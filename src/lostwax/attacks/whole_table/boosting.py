@@ -5,29 +5,32 @@ leaves tell how many go where (`subsets.py`). Rows of one class that reached the
 derivatives before the next tree follow. So it goes tree by tree, and the box of each row shrinks.
 
 All solutions of a tree are kept: the sums of later trees refute the wrong ones. What all of them share is *proven*.
-Where they cannot be listed any more, proof ends: what follows is a guess, the likeliest shares whose sums come close.
+Where they cannot be listed any more, proof ends. What follows is a guess: solutions that have the sums of more trees,
+although there may be others, then a table whose sums come close to those of all trees (`annealing.py`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from lostwax.attacks.whole_table.annealing import annealed
 from lostwax.attacks.whole_table.attack import Followed, RebuiltTable
-from lostwax.attacks.whole_table.guesses import likely, values_of
-from lostwax.attacks.whole_table.places import Boxes, Grid, node_boxes
-from lostwax.attacks.whole_table.subsets import Knapsacks, shares
+from lostwax.attacks.whole_table.guesses import values_of
+from lostwax.attacks.whole_table.places import Boxes, CodedLeaves, Grid
+from lostwax.attacks.whole_table.subsets import Knapsacks, Shares, shares
 from lostwax.fields import above, check_fields
 from lostwax.games.boosting import SUMMING, BoostedSums, BoostedTree, SumInterval
-from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints
+from lostwax.games.trees import LEAF, Floats, Forest, Ints
 
 MAX_TABLES = 256  # partial tables that are followed at once, while it is proven that there are no others
 MAX_LIKELY = 8  # ... and after that
-TREE_SHARE = 0.5  # of the time that is left, for one tree
+PROOF_SHARE = 0.75  # of the time, before the guess
+TREE_SHARE = 0.7  # of the time that is left, for one tree
 NEAR_WHOLE = 0.1  # of a number of rows
 
 
@@ -71,43 +74,7 @@ class Proof(NamedTuple):
 
     boxes: Boxes  # (q, d) `sure` rows of each are in these
     sure: Ints  # (q,)
-    older: Boxes  # (q, d) and all are in these
-
-
-class CodedLeaves(NamedTuple):
-    """The leaves of a tree as boxes of codes, and the sums of their rows as equations."""
-
-    nodes: Ints  # (l,) their numbers in the tree
-    boxes: Boxes  # (l, d)
-    step: Floats  # (l,)
-    output: int
-
-    @classmethod
-    def of(cls, boosted: BoostedTree, grid: Grid) -> CodedLeaves:
-        """Of one tree."""
-        leaves = np.flatnonzero(boosted.tree.feature == LEAF)
-        boxes = node_boxes(boosted.tree, grid, grid.split_codes(boosted.tree))
-        return cls(leaves, boxes.at(leaves), boosted.step[leaves], boosted.output)
-
-    def within(self, boxes: Boxes, leaf: Ints, grid: Grid) -> tuple[Boxes, Bools]:
-        """The part of each box that is in a leaf, and whether it has any cell."""
-        low = np.maximum(boxes.low, self.boxes.low[leaf])
-        high = np.minimum(boxes.high, self.boxes.high[leaf])
-        part, possible = grid.tightened(Boxes(low, np.maximum(low, high)))
-        return part, possible & (low <= high).all(1)
-
-    def chances(self, boxes: Boxes, grid: Grid) -> Floats:
-        """(p, l) the share of the codes of each box that are in each leaf, columns taken as independent."""
-        place, leaf = np.divmod(np.arange(len(boxes.low) * len(self.nodes)), len(self.nodes))
-        parts, possible = self.within(boxes.at(place), leaf, grid)
-        size, whole = (np.log(box.high.astype(float) - box.low + 1).sum(1) for box in (parts, boxes.at(place)))
-        return np.where(possible, np.exp(size - whole), 0.0).reshape(len(boxes.low), len(self.nodes))
-
-    def possible(self, boxes: Boxes, grid: Grid) -> Bools:
-        """(p, l) which boxes have a cell in which leaf."""
-        p, leaves = len(boxes.low), len(self.nodes)
-        place, leaf = np.divmod(np.arange(p * leaves), leaves)
-        return np.asarray(self.within(boxes.at(place), leaf, grid)[1].reshape(p, leaves))
+    older: Boxes  # (q, d) and the others are in these
 
 
 def knapsacks(boosted: BoostedTree, leaves: CodedLeaves, places: Places, sums: BoostedSums, grid: Grid) -> Knapsacks:
@@ -152,7 +119,7 @@ class SolvedPlaces(NamedTuple):
     boxes: Boxes  # (n, d) of each row, a guess beyond what is proven
     proof: Boxes  # (n, d) as many rows are in these, proven
     label: Ints  # (n,) class numbers, proven
-    margins: Floats  # (n, k) what the model predicts for the row
+    margins: Floats  # (n, k) what the trees that were followed predict for the row
     proven: int  # how many trees were solved with proof
     fits: int  # how many trees have the sums of these rows
     consistent: bool  # no tree has sums that no table has; otherwise nothing is proven
@@ -163,6 +130,7 @@ class BoostedTable:
     """A table from boosted trees, one tree after the other."""
 
     seconds: float = 60.0
+    clock: Callable[[], float] = time.monotonic  # of them; with time.process_time other work does not shorten them
 
     def __post_init__(self) -> None:
         check_fields(self, seconds=above(0))
@@ -183,17 +151,21 @@ class BoostedTable:
         """
         forest = Forest(tuple(boosted.tree for boosted in sums.trees), strict=sums.strict)
         grid = Grid.of(forest, shape[1], values, one_hot)
-        solved = self.solve(sums, shape[0], grid, seed=seed)
-        low, high = grid.bounds(solved.boxes)
+        until, random = self.clock() + self.seconds, np.random.default_rng(seed)
+        solved = self.solve(sums, shape[0], grid)
+        boxes, margins = solved.boxes, solved.margins
+        if solved.fits < len(sums.trees):
+            boxes, margins = annealed(sums, grid, boxes, solved.label, random, until, self.clock)
+        low, high = grid.bounds(boxes)
         proven_low, proven_high = grid.bounds(solved.proof)
         certain = np.isfinite(proven_low) | np.isfinite(proven_high)
         labels: Ints | Floats = solved.label
         if sums.by_sign:
-            labels = (solved.margins[:, 0] > 0).astype(np.int64)
+            labels = (margins[:, 0] > 0).astype(np.int64)
         elif not sums.loss.classes:
-            labels = solved.margins[:, 0]
+            labels = margins[:, 0]
         return RebuiltTable(
-            values_of(sums, grid, solved.boxes, ends, np.random.default_rng(seed)),
+            values_of(sums, grid, boxes, ends, random),
             np.where(certain, proven_low, low),
             np.where(certain, proven_high, high),
             labels,
@@ -206,9 +178,10 @@ class BoostedTable:
             trees=Followed(solved.proven, solved.fits, solved.consistent),
         )
 
-    def solve(self, sums: BoostedSums, rows: int, grid: Grid, *, seed: int = 0) -> SolvedPlaces:
-        """The boxes of all rows."""
-        chain = _Chain(sums, grid, Places.first(sums, rows, grid), time.monotonic() + self.seconds, seed)
+    def solve(self, sums: BoostedSums, rows: int, grid: Grid) -> SolvedPlaces:
+        """The boxes of all rows, by trees that were solved exactly."""
+        until = self.clock() + PROOF_SHARE * self.seconds
+        chain = _Chain(sums, grid, Places.first(sums, rows, grid), until, self.clock)
         for boosted in sums.trees:
             chain.follow(boosted)
         return chain.solved()
@@ -217,9 +190,8 @@ class BoostedTable:
 class _Chain:
     """Tables that have the sums of all trees so far."""
 
-    def __init__(self, sums: BoostedSums, grid: Grid, first: Places, until: float, seed: int) -> None:
-        self.sums, self.grid, self.until = sums, grid, until
-        self.random = np.random.default_rng(seed)
+    def __init__(self, sums: BoostedSums, grid: Grid, first: Places, until: float, clock: Callable[[], float]) -> None:
+        self.sums, self.grid, self.until, self.clock = sums, grid, until, clock
         self.tables, self.proofs = [first], list[Proof]()  # one proof for each table, once it has ended
         self.older = first.boxes  # where all tables were one for the last time
         self.trees = self.proven = self.fits = 0
@@ -227,50 +199,50 @@ class _Chain:
 
     def follow(self, boosted: BoostedTree) -> None:
         """Share the rows of all tables among the leaves of one more tree."""
-        leaves, low = CodedLeaves.of(boosted, self.grid), None
         if self.fits == self.trees:
-            low = self._exactly(boosted, leaves)
-        if self.fits == self.trees:
-            problem = knapsacks(boosted, leaves, self.tables[0], self.sums, self.grid)
-            chances = leaves.chances(self.tables[0].boxes, self.grid)
-            self._split([(0, likely(problem, chances, low, self.until - time.monotonic(), self.random))], leaves, low)
+            self._exactly(boosted, CodedLeaves.of(boosted, self.grid))
         self.trees += 1
 
-    def _exactly(self, boosted: BoostedTree, leaves: CodedLeaves) -> Ints | None:
-        """Follow all tables that have the sums of this tree too, and count it as fitting; otherwise what is certain."""
-        problems = [knapsacks(boosted, leaves, places, self.sums, self.grid) for places in self.tables]
-        seconds = max(self.until - time.monotonic(), 0.0) * TREE_SHARE / len(self.tables)
-        results = [shares(problem, MAX_TABLES, time.monotonic() + seconds) for problem in problems]
+    def _exactly(self, boosted: BoostedTree, leaves: CodedLeaves) -> None:
+        """Follow all tables that have the sums of this tree too, and count it as fitting."""
+        start, results = self.clock(), list[Shares]()
+        until = start + TREE_SHARE * max(self.until - start, 0.0)
+        for table, places in enumerate(self.tables):
+            problem, now = knapsacks(boosted, leaves, places, self.sums, self.grid), self.clock()
+            end = now + max(until - now, 0.0) / (len(self.tables) - table)
+            results.append(shares(problem, MAX_TABLES, end, self.clock))
         choices = [(table, numbers) for table, result in enumerate(results) for numbers in result.solutions]
         complete = all(result.complete for result in results) and len(choices) <= MAX_TABLES
         if not choices and complete and not self.proofs:  # no table has these sums: they are not what they seem
             if not self.trees:
                 raise NotTheseRowsError
             self.consistent, complete = False, False
-        low = None
+        certain = None
         if not self.proofs:
             if choices and complete:
-                self._split(choices, leaves, None)
+                self._split(choices, leaves)
                 self.proven = self.fits = self.trees + 1
-                return None
+                return
             if len(self.tables) == 1:
-                low = results[0].low
+                certain = results[0]
             else:
                 self._prove_what_all_share()
         if choices:
-            self._split(choices[:MAX_LIKELY], leaves, low)
+            self._split(choices[:MAX_LIKELY], leaves, certain)
             self.fits = self.trees + 1
-        return low
+        elif certain is not None and self.consistent:
+            self._split_certain(leaves, certain)
 
-    def _split(self, choices: Sequence[tuple[int, Ints]], leaves: CodedLeaves, low: Ints | None) -> None:
-        """Go on with some tables; `low` (p, l) says how many rows are certain, where proof ends with this tree."""
-        tables, proofs, single = [], [], self.sums.loss.margins_in_float32
+    def _split(self, choices: Sequence[tuple[int, Ints]], leaves: CodedLeaves, certain: Shares | None = None) -> None:
+        """Go on with some tables; `certain` says how many rows are, where proof ends with this tree."""
+        tables, proofs = [], []
         for table, numbers in choices:
             before = self.tables[table]
-            places = before.split(numbers, leaves, self.grid, single=single)
-            if low is not None:
+            places = before.split(numbers, leaves, self.grid, single=self.sums.loss.margins_in_float32)
+            if certain is not None:
                 place, leaf = np.nonzero(numbers)
-                proofs.append(Proof(places.boxes, np.minimum(low[place, leaf], places.rows), before.boxes.at(place)))
+                others = leaves.hulls(before.boxes, certain.low < certain.high, self.grid).at(place)
+                proofs.append(Proof(places.boxes, np.minimum(certain.low[place, leaf], places.rows), others))
                 places = places._replace(origin=np.arange(len(place)))
             elif self.proofs:
                 proofs.append(self.proofs[table])
@@ -279,6 +251,21 @@ class _Chain:
         if not proofs and len(tables) == 1:
             self.older = tables[0].boxes
             self.tables = [tables[0]._replace(origin=np.arange(len(tables[0].rows)))]
+
+    def _split_certain(self, leaves: CodedLeaves, certain: Shares) -> None:
+        """End the proof within a tree: rows that are certain are in their leaves, the others in what is open."""
+        before, single = self.tables[0], self.sums.loss.margins_in_float32
+        others = before._replace(
+            boxes=leaves.hulls(before.boxes, certain.low < certain.high, self.grid),
+            rows=before.rows - certain.low.sum(1),
+        )
+        parts = (before.split(certain.low, leaves, self.grid, single=single), others)
+        places = Places(
+            Boxes(*(np.concatenate(ends) for ends in zip(*(part.boxes for part in parts), strict=True))),
+            *(np.concatenate(fields) for fields in zip(*(part[1:] for part in parts), strict=True)),
+        )
+        places = places._replace(origin=np.arange(len(places.rows)))
+        self.tables, self.proofs = [places], [Proof(places.boxes, places.rows, places.boxes)]
 
     def _prove_what_all_share(self) -> None:
         """End the proof: as many rows as all tables have in a box, of those that were in one box before."""

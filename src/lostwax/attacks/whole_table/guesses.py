@@ -1,56 +1,19 @@
-"""What is likely where boosted trees prove nothing: shares of rows whose sums come close, and values within boxes."""
+"""Values within the boxes of rows, by what the boxes of all rows tell about each column."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import optimize, sparse
 
 from lostwax.attacks.whole_table.places import Boxes, Grid
-from lostwax.attacks.whole_table.subsets import Knapsacks
 from lostwax.games.boosting import BoostedSums
 from lostwax.games.trees import Floats, Ints
 
-PRICE = 3.0  # log odds for which a sum may be off by what one row adds to it
-SECONDS = 10.0
 UPDATES = 20  # of the frequencies of codes
-SMOOTHING = 0.5  # of a row, added to the frequency of each code
-
-
-def likely(problem: Knapsacks, chances: Floats, low: Ints | None, seconds: float, random: np.random.Generator) -> Ints:
-    """(p, l) numbers of rows that come close to the sums, drawn by `chances` (p, l), by a linear program.
-
-    A sum may be off, at a price, in units of what one row adds to it. The likeliest shares would send all rows to large
-    leaves: their log odds are perturbed, which draws shares (perturb and MAP). Without time left, only by `chances`.
-    """
-    place, leaf = np.nonzero(problem.possible)
-    ends, sums = np.nonzero(np.isfinite(problem.rounding))
-    variables, count = len(place), len(problem.count)
-    values = np.where((ends[:, None] == leaf), problem.values[ends[:, None], place[None], sums[:, None]], 0.0)  # (e, v)
-    size = np.maximum(np.abs(values).max(1, initial=0.0), 1e-12)
-    off = sparse.identity(len(ends), format="csr")
-    conservation = sparse.csr_array((np.ones(variables), (place, np.arange(variables))), shape=(count, variables))
-    matrix = sparse.block_array([[conservation, None, None], [sparse.csr_array(values / size[:, None]), off, -off]])
-    right = np.concatenate([problem.count, problem.totals[ends, sums] / size])
-    odds = np.log(np.maximum(chances[place, leaf], 1e-12)) + random.gumbel(size=variables)
-    cost = np.concatenate([-odds, np.full(2 * len(ends), PRICE)])
-    least = np.zeros(variables) if low is None else low[place, leaf]
-    bounds = np.stack([np.concatenate([least, np.zeros(2 * len(ends))]), np.full(len(cost), np.inf)], 1)
-    limit = min(seconds, SECONDS)
-    options = {"time_limit": limit}
-    result = None
-    if limit > 0:
-        result = optimize.linprog(cost, A_eq=matrix, b_eq=right, bounds=bounds, method="highs", options=options)
-    shares = chances / chances.sum(1, keepdims=True) * problem.count[:, None]
-    if result is not None and result.x is not None:
-        shares = np.zeros_like(shares)
-        shares[place, leaf] = result.x[:variables]
-    numbers = np.floor(shares + 1e-6).astype(np.int64)
-    missing = problem.count - numbers.sum(1)
-    ties = 1e-3 * random.random(shares.shape)
-    rank = np.argsort(np.argsort(-np.where(problem.possible, shares - numbers + ties, -np.inf), axis=1), axis=1)
-    return np.asarray(numbers + (rank < missing[:, None]), dtype=np.int64)
+SMOOTHING = 0.5  # of a row, added to the frequency of each code, on average
+PARTS = 8  # of the values between two thresholds
+FLOOR = 0.05  # of a bell's height, added everywhere
 
 
 def values_of(
@@ -58,40 +21,61 @@ def values_of(
 ) -> Floats:
     """(n, d) a value for each cell within its box; NaN where no tree splits the column.
 
-    Beyond the outer thresholds values go to the extremes in the file, or a little way to the `ends` (d,).
+    Each column has the frequencies of codes that fit all rows best; between two thresholds it is a bell, by the `ends`
+    (d,), which are two deviations from its mean. Numbers are quantiles of what a box has of it: a row alone in its box
+    is at the median, rows that share all of a box are spread. Public values are dealt by their frequencies to all rows
+    that share the bounds of the column: were each row guessed alone, all would have the common value.
     """
     x = np.full(boxes.low.shape, np.nan)
+    of_rows = _shares(np.concatenate(boxes, axis=1), random)
     for column, (values, cuts) in enumerate(zip(grid.values, grid.cuts, strict=True)):
         low, high = boxes.low[:, column].astype(np.intp), boxes.high[:, column].astype(np.intp)
-        if values is None and not len(cuts):
-            continue
-        codes = _drawn(low, high, int(grid.codes[column]), random)
         if values is not None:
-            x[:, column] = values[codes]
-            continue
-        known = [np.nan if end is None else float(end[column]) for end in (sums.low, sums.high)]
-        edges = _edges(cuts, known, [float(end[column]) for end in ends])
-        for code in np.unique(codes):
-            rows = random.permutation(np.flatnonzero(codes == code))
-            start, end = edges[code], edges[code + 1]
-            spread = (np.arange(len(rows)) + 0.5) / len(rows)
+            cumulated = _cumulated(low, high, np.ones((len(values), 1)))
+            at = cumulated[low] + _shares(np.stack([low, high], 1), random) * (cumulated[high + 1] - cumulated[low])
+            x[:, column] = values[(np.searchsorted(cumulated, at, side="right") - 1).clip(low, high)]
+        elif len(cuts):
+            known = [np.nan if end is None else float(end[column]) for end in (sums.low, sums.high)]
+            assumed = [float(end[column]) for end in ends]
+            edges = _edges(cuts, known, assumed)
+            parts = np.arange(PARTS) / PARTS
+            fine = np.append((edges[:-1, None] + parts * np.diff(edges)[:, None]).ravel(), edges[-1])
+            cumulated = _cumulated(low, high, _bell(fine, *assumed).reshape(-1, PARTS))
+            start, end = cumulated[low * PARTS], cumulated[(high + 1) * PARTS]
+            numbers = np.interp(start + of_rows * (end - start), cumulated, fine)
             if sums.values and (cuts == np.round(cuts)).all():
-                x[rows, column] = np.floor(start + spread * (end - start))  # whole numbers below the next threshold
-            else:
-                x[rows, column] = start + spread * (end - start)
+                numbers = np.floor(numbers)  # whole numbers below the next threshold
+            x[:, column] = np.maximum(numbers, edges[low])
     return x
 
 
-def _drawn(low: Ints, high: Ints, count: int, random: np.random.Generator) -> Ints:
-    """(n,) a code between `low` and `high` for each row, by the frequencies that fit all rows best (EM)."""
-    codes = np.arange(count)
+def _shares(keys: Ints, random: np.random.Generator) -> Floats:
+    """(n,) of each row the middle of its part of 0 to 1; rows with the same keys (n, k) share it in a random order."""
+    _, number, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    number = number.ravel()
+    order = np.lexsort((random.random(len(keys)), number))
+    rank = np.empty(len(keys))
+    rank[order] = np.arange(len(keys)) - np.repeat(np.cumsum(count) - count, count)
+    return np.asarray((rank + 0.5) / count[number])
+
+
+def _bell(fine: Floats, low: float, high: float) -> Floats:
+    """(m - 1,) the weight between each two of (m,) points: most in the middle of what is assumed."""
+    middle = (fine[1:] + fine[:-1]) / 2
+    distance = (middle - (low + high) / 2) / max((high - low) / 4, np.finfo(float).tiny)
+    return np.asarray(np.diff(fine) * (np.exp(-(distance**2) / 2) + FLOOR) + np.finfo(float).tiny)
+
+
+def _cumulated(low: Ints, high: Ints, weight: Floats) -> Floats:
+    """(codes * parts + 1,) sums of the frequencies that fit all rows best (EM), shared by weight (codes, parts)."""
+    codes, prior = np.arange(len(weight)), weight.sum(1) / weight.sum()
     within = (low[:, None] <= codes) & (codes <= high[:, None])  # (n, codes)
-    mass = np.ones(count)
+    mass = prior
     for _ in range(UPDATES):
         parts = within * mass
-        mass = (parts / parts.sum(1, keepdims=True)).sum(0) + SMOOTHING
-    parts = np.cumsum(within * mass, axis=1)
-    return np.asarray((parts < (random.random(len(low)) * parts[:, -1])[:, None]).sum(1).clip(low, high))
+        mass = (parts / parts.sum(1, keepdims=True)).sum(0) + SMOOTHING * len(weight) * prior
+    shared = mass[:, None] * weight / weight.sum(1, keepdims=True)
+    return np.concatenate([[0.0], np.cumsum(shared)])
 
 
 def _edges(cuts: Floats, known: Sequence[float], assumed: Sequence[float]) -> Floats:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lostwax.games.boosting import BoostedTree
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
 
 BINARY = np.array([0.0, 1.0])
@@ -140,6 +141,45 @@ def node_boxes(tree: Tree, grid: Grid, split: Ints) -> Boxes:
         low[right, columns] = np.maximum(low[right, columns], split[inner] + 1)
         inner = np.concatenate([left, right])
     return Boxes(low, high)
+
+
+class CodedLeaves(NamedTuple):
+    """The leaves of a tree as boxes of codes, and the sums of their rows as equations."""
+
+    nodes: Ints  # (l,) their numbers in the tree
+    boxes: Boxes  # (l, d)
+    step: Floats  # (l,)
+    output: int
+
+    @classmethod
+    def of(cls, boosted: BoostedTree, grid: Grid) -> CodedLeaves:
+        """Of one tree."""
+        leaves = np.flatnonzero(boosted.tree.feature == LEAF)
+        boxes = node_boxes(boosted.tree, grid, grid.split_codes(boosted.tree))
+        return cls(leaves, boxes.at(leaves), boosted.step[leaves], boosted.output)
+
+    def within(self, boxes: Boxes, leaf: Ints, grid: Grid) -> tuple[Boxes, Bools]:
+        """The part of each box that is in a leaf, and whether it has any cell."""
+        low = np.maximum(boxes.low, self.boxes.low[leaf])
+        high = np.minimum(boxes.high, self.boxes.high[leaf])
+        part, possible = grid.tightened(Boxes(low, np.maximum(low, high)))
+        return part, possible & (low <= high).all(1)
+
+    def hulls(self, boxes: Boxes, allowed: Bools, grid: Grid) -> Boxes:
+        """(p, d) the smallest box around what the `allowed` (p, l) leaves have of each box; the box if none is."""
+        place, leaf = np.nonzero(allowed)
+        parts, possible = self.within(boxes.at(place), leaf, grid)
+        place, parts, some = place[possible], parts.at(possible), np.zeros(len(boxes.low), dtype=np.bool_)
+        low, high, some[place] = boxes.high.copy(), boxes.low.copy(), True
+        np.minimum.at(low, place, parts.low)
+        np.maximum.at(high, place, parts.high)
+        return Boxes(*(np.where(some[:, None], new, old) for new, old in zip((low, high), boxes, strict=True)))
+
+    def possible(self, boxes: Boxes, grid: Grid) -> Bools:
+        """(p, l) which boxes have a cell in which leaf."""
+        p, leaves = len(boxes.low), len(self.nodes)
+        place, leaf = np.divmod(np.arange(p * leaves), leaves)
+        return np.asarray(self.within(boxes.at(place), leaf, grid)[1].reshape(p, leaves))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ sums of two halves of the places and meeting in the middle; the list is complete
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -59,9 +59,9 @@ class _NoSolutionError(Exception):
     """The bounds exclude every solution."""
 
 
-def shares(knapsacks: Knapsacks, most: int, until: float) -> Shares:
+def shares(knapsacks: Knapsacks, most: int, until: float, clock: Callable[[], float] = time.monotonic) -> Shares:
     """Up to `most` solutions, by the clock at most `until`."""
-    search = _Search(knapsacks, most, until)
+    search = _Search(knapsacks, most, until, clock)
     high = np.where(knapsacks.possible, knapsacks.count[:, None], 0).astype(np.int64)
     bounds = _Bounds(np.zeros_like(high), high)
     with suppress(_NoSolutionError):
@@ -71,15 +71,15 @@ def shares(knapsacks: Knapsacks, most: int, until: float) -> Shares:
 
 
 class _Search:
-    def __init__(self, knapsacks: Knapsacks, most: int, until: float) -> None:
-        self.problem, self.most, self.until = knapsacks, most, until
+    def __init__(self, knapsacks: Knapsacks, most: int, until: float, clock: Callable[[], float]) -> None:
+        self.problem, self.most, self.until, self.clock = knapsacks, most, until, clock
         self.solutions: list[Ints] = []
         self.complete, self.steps = True, 0
 
     def descend(self, bounds: _Bounds, lists: dict[int, Ints]) -> None:
         """Add all solutions within the bounds; `lists` has the solutions of leaves that could be listed."""
         self.steps += 1
-        if len(self.solutions) >= self.most or self.steps > MAX_STEPS or time.monotonic() > self.until:
+        if len(self.solutions) >= self.most or self.steps > MAX_STEPS or self.clock() > self.until:
             self.complete = False
             return
         open_leaves = np.flatnonzero((bounds.low < bounds.high).any(0)).tolist()
@@ -119,11 +119,11 @@ class _Search:
         lists, tried = dict(lists), dict[int, float]()
         bounds = self.propagated(bounds)
         changed = True
-        while changed and time.monotonic() < self.until:
+        while changed and self.clock() < self.until:
             changed = False
             bits = np.log2(bounds.high - bounds.low + 1.0).sum(0)
             for leaf in np.argsort(bits, kind="stable").tolist():
-                if not bits[leaf] or tried.get(leaf) == bits[leaf] or time.monotonic() > self.until:
+                if not bits[leaf] or tried.get(leaf) == bits[leaf] or self.clock() > self.until:
                     continue
                 tried[leaf] = float(bits[leaf])
                 low, high = bounds.low[:, leaf], bounds.high[:, leaf]

@@ -1,0 +1,93 @@
+"""Rows of flags, against a search through all of them."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+
+from equations import read
+from lostwax.attacks.closed_form.missing_rows import missing_rows
+from lostwax.trainers.optimum import polish
+
+
+def fitted(model, columns=20, rows=300, classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    x = (rng.random((rows, columns)) < rng.uniform(0.2, 0.6, columns)) * 2.0 - 5
+    score = 0.3 * (x + 4) @ rng.standard_normal((columns, classes)) + rng.gumbel(size=(rows, classes))
+    y = score.argmax(1) if isinstance(model, LogisticRegression) else np.exp(0.3 * score[:, 0])
+    release = read(model.fit(x, y), (x, y))
+    return replace(release, model=polish(release.model, release.table, release.weight).model)
+
+
+def drawn(n, k, count, seed=0):
+    rng = np.random.default_rng(seed)
+    return torch.from_numpy(np.stack([rng.choice(n, k, replace=False) for _ in range(count)]))
+
+
+def right(release, games, answer):
+    """(g, k) which answered rows are among the missing ones, with their labels."""
+    truth = release.table[games]
+    near = (answer.records.x[:, :, None] - truth.x[:, None]).abs().amax(3) < 1e-6
+    return (near & ((answer.records.y[:, :, None] - truth.y[:, None]).abs() < 1e-5)).any(2)
+
+
+@pytest.mark.parametrize("model", [LogisticRegression(), Ridge(), PoissonRegressor(max_iter=1_000)])
+@pytest.mark.parametrize("k", [2, 4])
+def test_several_rows_of_one_output(model, k):
+    release = fitted(model)
+    games = drawn(300, k, 10)
+    answer = missing_rows(release, games, seed=0, rehearsals=0)
+    won = right(release, games, answer)
+    assert won.double().mean() >= 0.8
+    assert not (answer.certified & ~won).any()
+    assert answer.certified.any() == isinstance(model, LogisticRegression)  # any target explains any residual
+
+
+def test_more_rows_than_classes():
+    release = fitted(LogisticRegression(), classes=3)
+    games = drawn(300, 4, 10)
+    assert right(release, games, missing_rows(release, games, seed=0, rehearsals=0)).double().mean() >= 0.8
+
+
+def test_certified_rows_are_the_only_ones():
+    """All pairs of rows of six flags with all labels: those that explain the gap are the missing ones alone."""
+    release = fitted(LogisticRegression(), columns=6, rows=60)
+    games = drawn(60, 2, 12)
+    answer = missing_rows(release, games, seed=0, rehearsals=0)
+    assert answer.certified.any()
+    model, table = release.model, release.table
+    low, high = table.x.amin(0), table.x.amax(0)
+    corners = torch.tensor(list(itertools.product([False, True], repeat=6)))
+    x = torch.where(corners, high, low).repeat(2, 1)
+    y = torch.tensor([0, 1]).repeat_interleave(64)
+    r, f = model.factors(type(table)(x, y), torch.ones(128).double())
+    terms = r[:, :, None] * f[:, None]  # (128, 1, 7)
+    for game, rows in enumerate(games):
+        known = torch.ones(60, dtype=torch.bool)
+        known[rows] = False
+        r, f = model.factors(table[known], release.weight[known])
+        gap = model.total() - r.mT @ f
+        explains = ((terms[:, None] + terms - gap).abs().amax((2, 3)) < 1e-7).nonzero()
+        pairs = {tuple(sorted(pair.tolist())) for pair in explains}
+        assert len(pairs) >= 1
+        assert not answer.certified[game].any() or len(pairs) == 1
+
+
+@pytest.mark.slow
+def test_no_certified_row_is_wrong():
+    for seed in range(20):
+        release = fitted(LogisticRegression(), columns=8, rows=80, seed=seed)
+        for k in (2, 3, 4, 5):
+            games = drawn(80, k, 25, seed)
+            answer = missing_rows(release, games, seed=0, rehearsals=0)
+            assert not (answer.certified & ~right(release, games, answer)).any()
+
+
+def test_noise_is_never_certified():
+    release = fitted(LogisticRegression())
+    noise = 0.1 * torch.randn(release.model.weight.shape, generator=torch.Generator().manual_seed(0)).double()
+    moved = replace(release, model=replace(release.model, weight=release.model.weight + noise))
+    assert not missing_rows(moved, drawn(300, 3, 5), seed=0, rehearsals=0).certified.any()
