@@ -5,7 +5,6 @@ import torch
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.attacks import membership as refit
 from lostwax.games import Hints, Knowledge, Records, Release
 from lostwax.games.protocols import refusal
 from lostwax.shadows import Local
@@ -76,7 +75,7 @@ def test_where_a_private_start_hides_the_secret_the_chances_count():
 
 def test_the_answer_does_not_depend_on_the_chunk(monkeypatch):
     _, whole, _ = played(lw.attacks.Refit(), GD, games=6)
-    monkeypatch.setattr(refit, "Local", lambda *_: Local(chunk=1))
+    monkeypatch.setattr("lostwax.shadows.game.Local", lambda *_: Local(chunk=1))
     _, cut, _ = played(
         lw.attacks.Refit(), lw.GD(lr=0.2, momentum=0.9, steps=20, tile=4, init=lw.inits.LeCunNormal()), games=6
     )
