@@ -135,7 +135,8 @@ def test_threat_deals_by_number_alone(threat, parts):
 
 
 def test_knowledge_holds_neither_secret_nor_release():
-    assert [field.name for field in dataclasses.fields(Knowledge)] == ["net", "trainer", "threat", "access", "prior"]
+    fields = [field.name for field in dataclasses.fields(Knowledge)]
+    assert fields == ["net", "trainer", "threat", "access", "prior", "engine"]  # an engine holds an address or a folder
     assert {field.name for field in dataclasses.fields(Release)} == {"params", "steps"}
 
 
