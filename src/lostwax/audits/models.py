@@ -21,7 +21,6 @@ from lostwax.adapters.r_files import is_from_r
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
 from lostwax.adapters.sklearn.inputs import check_data
 from lostwax.adapters.sklearn.queried import queried
-from lostwax.adapters.sklearn.refitting import untold
 from lostwax.attacks.whole_table import WholeTable
 from lostwax.audits.anyone import rung_of_anyone
 from lostwax.audits.audit import Audit
@@ -32,6 +31,7 @@ from lostwax.audits.play import Settings
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import LARGE, SAMPLED_GAMES, audit_table
+from lostwax.audits.untold import with_untold
 from lostwax.audits.whole_tables import audit_whole_table
 from lostwax.clock import Clock, in_words
 from lostwax.games import Access, Adversary, Attacker, Fitted, Note, Records, ReleasedTable, Sees, Weak
@@ -199,18 +199,6 @@ def read_release(model: Any, data: Any, sample_weight: Any, *, games: int | None
         if fitted_objects.is_fitted_object(model):
             return fitted_objects.released(model, data, sample_weight)
     return sklearn.released(model, data, sample_weight, games=games, seed=seed)
-
-
-def with_untold(release: ReleasedTable) -> ReleasedTable:
-    """The release with what its transformers keep of rows that nothing was read of among the `unread`."""
-    sentences = (untold(*step) for step in release.transformers)
-    unread = [*release.unread, *filter(None, sentences)]
-    if unread and release.public:
-        unread.append(
-            f"The model was not refitted either: {release.public[0]} was fitted on other rows, and would be fitted on "
-            "these. Pass the model after it, with X as it sees it."
-        )
-    return replace(release, unread=tuple(dict.fromkeys(unread)))
 
 
 def worse_of(read: Audit, refitted: Audit, unread: tuple[str, ...]) -> Audit:

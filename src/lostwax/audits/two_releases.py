@@ -36,9 +36,10 @@ from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.changed_rows import ChangedRows
 from lostwax.audits.checks import check_rows_differ
-from lostwax.audits.models import read_release, with_untold
+from lostwax.audits.models import read_release
 from lostwax.audits.play import Answer, Played, Settings, filled, of_table
 from lostwax.audits.scoring import Scoring
+from lostwax.audits.untold import with_untold
 from lostwax.games import Adversary, Cells, Columns, Fitted, Guess, Kept, Note, Part, Records, ReleasedTable, Stationary
 from lostwax.games.cells import Revealed
 from lostwax.games.fitted import gap

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from inspect import signature
 from itertools import count, pairwise
 from numbers import Integral
 from operator import itemgetter
@@ -24,13 +23,12 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
-from torch import Tensor, nn
+from torch import nn
 
 from lostwax.adapters.objects import Contents, Numbers, Walk, attributes, contents, fingerprint
 from lostwax.adapters.own_training import generators_kept, seed_all
 from lostwax.adapters.sklearn.inputs import dense
-from lostwax.attacks.closed_form import revealed
-from lostwax.games import Cohort, Kept, Part, Release, Step, TrainerFacts
+from lostwax.games import Cohort, Release, Step, TrainerFacts
 from lostwax.games.nouns import is_sent
 from lostwax.progress import counted
 from lostwax.seeds import generator
@@ -46,8 +44,6 @@ BATCHES = 4  # per process, so that no process waits long for another
 SLOW = 20.0  # seconds of fitting in all, from which processes are worth starting: each has to import torch
 DRAWS = 2**31 - 1  # seeds that numpy takes
 MORE = 100  # numbers that an attribute of the release may hold beyond those of a fit
-MAX_LOOKED_AT, MAX_REPLACED = 100, 10  # rows of a transformer; of those that nothing was read of
-MAX_NAMED = 3  # attributes
 CONTINUES = ("keras", "tf_keras")  # libraries whose models fit from where they are
 BY_FUNCTION = (
     "Pass how a model is trained: lw.audit(lw.adapters.TrainedBy(train).fit(X, y), (X, y)), where train(X, y) builds a "
@@ -472,40 +468,3 @@ def _weight_name(model: Any) -> str:
     if not has_fit_parameter(model, "sample_weight"):
         raise TypeError(f"audit: {type(model).__name__}.fit takes no sample_weight. Leave it out.")
     return "sample_weight"
-
-
-def untold(transformer: Any, rows: Any, y: Tensor, weight: Tensor, parts: Sequence[Part]) -> str | None:
-    """A sentence on what a transformer holds of its rows that was not read: quantiles, variances, selected columns.
-
-    It is fitted again with one row replaced by another, of rows (n, D) of which `parts`, what was read, tell nothing.
-    Where that changes what it holds, it depends on the row. No list of classes is needed.
-    """
-    used = weight.nonzero().flatten()
-    some = used[torch.linspace(0, len(used) - 1, min(MAX_LOOKED_AT, len(used))).long()]
-    if any(part.fitted.forest is not None for part in parts):  # it tells of rows in all leaves
-        return None
-    told = torch.zeros(len(some), dtype=torch.bool)
-    for part in parts:
-        for fact in revealed(part, some, label_given=False):
-            told |= torch.from_numpy((fact.candidates[0].kept > Kept.LOST).any(1))
-    lost, name = some[~told][: MAX_REPLACED + 1].numpy(), type(transformer).__name__
-    if len(lost) < 2:
-        return None
-    try:
-        try:
-            signature(transformer.fit).bind(None, None)
-            labels = y.numpy()
-        except TypeError:  # it is fitted by fit(X) alone, outside of a pipeline
-            labels = None
-        estimator = Estimator(transformer, rows, labels, None, {}, {})
-        first = estimator.look(used.numpy(), 0).contents
-        for row, other in pairwise(lost):
-            again = estimator.look(np.where(used.numpy() == row, other, used.numpy()), 0).contents
-            paths = {**first.numbers, **first.others, **again.numbers, **again.others}
-            differ = (path.partition(".")[0] for path in paths if not np.array_equal(first.of(path), again.of(path)))
-            if changed := list(dict.fromkeys(differ)):
-                which = f"{', '.join(changed[:MAX_NAMED])}{', ...' if len(changed) > MAX_NAMED else ''}"
-                return f"{name} was not read completely: what it keeps of the rows in {which} was not attacked."
-    except ValueError:
-        return f"{name} was not read completely: it cannot be fitted again on its rows."
-    return None
