@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lostwax.games import Records
-from lostwax.games.judges import Judge, distinct_games, groups_of
+from lostwax.games import Hints, Records
+from lostwax.games.judges import Judge, distinct_games, groups_of, other_games
 from lostwax.seeds import generator
 
 MOST_PAIRS = 100_000  # of a guess and a secret that it owes nothing to
@@ -21,6 +21,7 @@ MOST_MATCHED = 5_000  # ... where the secrets of a game have to be matched first
 MOST_NUMBERS = 200_000_000  # of the guesses in those pairs
 ROUNDS, ROUNDS_MATCHED = 20, 2  # at least
 FEWEST_COMPARED = 200  # games in a round, where there are more
+MOST_SWAPPED = 60  # games that are attacked once more, with another game's release
 FEWEST = 5  # games in which the same is given: fewer say nothing
 OTHER_ROWS, DRAWS = 1_000, 999  # of a table, in the place of secrets that are rows of it
 POOL_RECORDS = 200  # of the adversary's own, which stand in for other secrets
@@ -322,3 +323,28 @@ def some_records(pool: Records, seed: int) -> Records:
     """As many records of a pool as a guess is compared with."""
     rows = torch.from_numpy(generator(seed, "luck", "pool").permutation(len(pool))[:POOL_RECORDS])
     return Records(pool.x.cpu()[rows].double(), pool.y.cpu()[rows])
+
+
+def needs_swapped(hints: Hints | None) -> bool:
+    """Is so much given that a guess can be close to its secret by that alone, and few games are given the same?
+
+    Then luck is what the attack makes of another game's release with the same hints.
+    """
+    if hints is None or hints.candidates is not None:  # the chance among candidates is known
+        return False
+    if hints.parts is not None or hints.labels is None:
+        return hints.parts is not None
+    if hints.labels.is_floating_point():
+        return True
+    groups = groups_of(hints.labels, len(hints.labels))
+    return sum(len(group) for group in groups if len(group) >= FEWEST) < len(hints.labels) / 2
+
+
+def swapped_games(secrets: Records) -> tuple[Tensor, Tensor]:
+    """Some games, and for each another with other secrets, (b,) both."""
+    others = other_games(secrets, None)
+    games = (others >= 0).nonzero().flatten()
+    if len(games) > MOST_SWAPPED:  # some at random: the first may be of one kind
+        drawn = generator(0, "swapped").permutation(len(games))[:MOST_SWAPPED]
+        games = games[torch.from_numpy(drawn).sort().values]
+    return games, others[games]

@@ -19,24 +19,22 @@ from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.audits import given
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.cells import TargetRead
-from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapped, some_records
+from lostwax.audits.luck import Luck, Rules, Scores, luck, luck_of_swapped, some_records, swapped_games
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring, targets_right
 from lostwax.fields import redacted
 from lostwax.games import Attack, Attacker, Engine, Guess, Hints, Noted, Records
 from lostwax.games.facts import attack_name
-from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
+from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, other_games
 from lostwax.games.notes import as_notes
 from lostwax.metrics import NearestKnown, Null
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint, machine, versions
-from lostwax.seeds import generator
 
 BLIND_TOKENS = "blind guess (most frequent tokens)"
 BLIND, ORACLE = "blind guess (mean of the prior)", "nearest prior or known record"
 BLIND_OF_CLASS, FROM_LABEL = "blind guess (mean of its class)", "blind guess (predicted from the label)"
 FROM_PARTS = "predicted from the given numbers"
-MOST_SWAPPED = 60  # games that are attacked once more, with another game's release
 
 Errors = Mapping[str, NDArray[np.float64]]  # metric -> (games,)
 
@@ -455,31 +453,6 @@ class LeaveOneOut(OneGamePerRow):
         pool = some_records(self.table.without(truth), 0)
         viewed = Records(self.scoring.view(pool.x), pool.y)
         return luck(rules, Records(self.scoring.view(x), offered.y), secrets, pool=viewed, given=labels)
-
-
-def needs_swapped(hints: Hints | None) -> bool:
-    """Is so much given that a guess can be close to its secret by that alone, and few games are given the same?
-
-    Then luck is what the attack makes of another game's release with the same hints.
-    """
-    if hints is None or hints.candidates is not None:  # the chance among candidates is known
-        return False
-    if hints.parts is not None or hints.labels is None:
-        return hints.parts is not None
-    if hints.labels.is_floating_point():
-        return True
-    groups = groups_of(hints.labels, len(hints.labels))
-    return sum(len(group) for group in groups if len(group) >= FEWEST) < len(hints.labels) / 2
-
-
-def swapped_games(secrets: Records) -> tuple[Tensor, Tensor]:
-    """Some games, and for each another with other secrets, (b,) both."""
-    others = other_games(secrets, None)
-    games = (others >= 0).nonzero().flatten()
-    if len(games) > MOST_SWAPPED:  # some at random: the first may be of one kind
-        drawn = generator(0, "swapped").permutation(len(games))[:MOST_SWAPPED]
-        games = games[torch.from_numpy(drawn).sort().values]
-    return games, others[games]
 
 
 def one_by_one(guess: Guess, order: Tensor) -> Guess:

@@ -30,9 +30,10 @@ from lostwax.audits.checks import (
     widened,
 )
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
+from lostwax.audits.luck import needs_swapped, swapped_games
 from lostwax.audits.membership import NOT_MEASURED, Asked, was_in_it
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
-from lostwax.audits.play import Answer, Dealt, Played, Settings, filled, judged, needs_swapped, play, swapped_games
+from lostwax.audits.play import Answer, Dealt, Played, Settings, filled, judged, play
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.clock import Clock, TimeUp
 from lostwax.defences import in_words, undefended
