@@ -51,7 +51,11 @@ def _linear(rows: dict[str, Row]) -> str:
         lines.append(f"| {name} | {'' if count is None else count.value} | {'; '.join(curve)} |")
     tested = [row for name, row in rows.items() if name.endswith(".false")]
     false = sum(int(row.value) for row in tested)
-    games = [re.search(r"\((\d+) games\)", rows[f"{name}.{k}.rebuilt"].quantity) for name, k in points]
+    games = [
+        re.search(r"\((\d+) games\)", rows[f"{name}.{k}.rebuilt"].quantity)
+        for name, k in points
+        if f"{name}.{k}.false" in rows
+    ]
     played = sum(int(match[1]) for match in games if match is not None)
     lines += [
         "",
