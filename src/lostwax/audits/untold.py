@@ -39,15 +39,15 @@ def _untold(transformer: Any, rows: Any, y: Tensor, weight: Tensor, parts: Seque
     Where that changes what it holds, it depends on the row. No list of classes is needed.
     """
     used = weight.nonzero().flatten()
-    some = used[torch.linspace(0, len(used) - 1, min(MAX_LOOKED_AT, len(used))).long()]
+    sampled = used[torch.linspace(0, len(used) - 1, min(MAX_LOOKED_AT, len(used))).long()]
     if any(part.fitted.forest is not None for part in parts):  # it tells of rows in all leaves
         return None
-    told = torch.zeros(len(some), dtype=torch.bool)
+    is_read = torch.zeros(len(sampled), dtype=torch.bool)
     for part in parts:
-        for fact in revealed(part, some, label_given=False):
-            told |= torch.from_numpy((fact.candidates[0].kept > Kept.LOST).any(1))
-    lost, name = some[~told][: MAX_REPLACED + 1].numpy(), type(transformer).__name__
-    if len(lost) < 2:
+        for fact in revealed(part, sampled, label_given=False):
+            is_read |= torch.from_numpy((fact.candidates[0].kept > Kept.LOST).any(1))
+    unread_rows, name = sampled[~is_read][: MAX_REPLACED + 1].numpy(), type(transformer).__name__
+    if len(unread_rows) < 2:
         return None
     try:
         try:
@@ -57,7 +57,7 @@ def _untold(transformer: Any, rows: Any, y: Tensor, weight: Tensor, parts: Seque
             labels = None
         estimator = Estimator(transformer, rows, labels, None, {}, {})
         first = estimator.look(used.numpy(), 0).contents
-        for row, other in pairwise(lost):
+        for row, other in pairwise(unread_rows):
             again = estimator.look(np.where(used.numpy() == row, other, used.numpy()), 0).contents
             paths = {**first.numbers, **first.others, **again.numbers, **again.others}
             differ = (path.partition(".")[0] for path in paths if not np.array_equal(first.of(path), again.of(path)))
