@@ -341,7 +341,7 @@ def test_two_models_of_one_grade_are_two_decisions():
     )
     assert neighbours.grade is regression.grade is Grade.EXACT
     assert neighbours.conclusion.headline == "Anyone who gets the file can read 178 of 178 rows."
-    assert regression.conclusion.headline.startswith("Somebody who knows all rows but 2 can rebuild the missing ones")
+    assert regression.conclusion.headline.startswith("Somebody who knows all but 2 rows can rebuild the missing ones")
     strangers = lw.Policy(attackers={"anyone": {"max_grade": "not found", "max_rebuilt_share": 0.01}})
     assert {breach.limit for breach in strangers.breaches(neighbours)} == {
         "attackers.anyone.max_grade",

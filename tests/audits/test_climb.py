@@ -35,7 +35,7 @@ def test_three_classes_give_two_rows_and_of_more_those_that_stand_out(three_clas
     assert curve[max(curve)].grade is Grade.NOT_FOUND
     assert curve[max(curve)].games == climb.ENOUGH
     headline = three_classes.conclusion.headline
-    assert headline.startswith("Somebody who knows all rows but 2 can rebuild the missing ones")
+    assert headline.startswith("Somebody who knows all but 2 rows can rebuild the missing ones")
     assert margin == 2 or f"if {margin} are missing" in headline
     assert headline.endswith(f"from {min(k for k in curve if k > margin)} missing rows on nothing was rebuilt.")
 

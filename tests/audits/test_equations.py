@@ -164,7 +164,7 @@ def test_twice_as_many_features_as_rows_give_half_of_a_row():
     assert not audit.findings[0].rebuilt.any()
     assert audit.beats_baselines(audit.findings[0]).mean() > 0.8
     assert set(audit.verdicts) == {Verdict.INFORMATION_LIMITED}
-    assert "None of 20 records come back" in str(audit)
+    assert "None of 20 records come back" in " ".join(str(audit).split())
     assert audit.grade.leaks  # nearer than any guess made without the model
 
 
@@ -290,7 +290,7 @@ def test_of_two_candidates_the_nearer_counts_everywhere():
     audit = lw.audit(Ridge(fit_intercept=False).fit(X, y - y.mean()), (X, y - y.mean()))
     one_number(audit)
     assert audit.findings[0].rebuilt.all()
-    assert "Every record tried can be rebuilt from this model." in str(audit)
+    assert "All 442 records come back" in str(audit)
     (note,) = (note for note in map(str, audit.notes) if "explain the weights equally well" in note)
     likeliest = audit.guess.alternatives.x[:, 0]
     less_likely = int(((likeliest - audit.truth.x).abs().amax(1) > 1e-3).sum())

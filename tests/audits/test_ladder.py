@@ -97,7 +97,7 @@ def test_the_headline_says_where_records_stop_coming_back(wine_audit):
     ]
     audit = replace(wine_audit, findings=wine_audit.findings[:1], rungs=tuple(rungs))  # the model as released
     assert audit.conclusion.headline == (
-        "Somebody who knows all rows but 2 can rebuild the missing ones; from 4 missing rows on nothing was rebuilt."
+        "Somebody who knows all but 2 rows can rebuild the missing ones; from 4 missing rows on nothing was rebuilt."
     )
     assert audit.attackers.margin == 2
 

@@ -12,6 +12,7 @@ from lostwax.access import Layers, Weights
 from lostwax.audits import choice, released
 from lostwax.audits.ceiling import check_membership_under, privacy_of
 from lostwax.audits.membership import MembershipFinding, _compared, was_in_it
+from lostwax.audits.play import Settings
 from lostwax.audits.released import _was_in_it
 from lostwax.audits.text import facts
 from lostwax.clock import Clock, TimeUp
@@ -177,11 +178,11 @@ def large(parts):
 def test_this_very_net_is_asked_by_training_others(large):
     """All of its records were trained on, so other nets are."""
     table, trainer = large
-    membership = _was_in_it(net(), table, trainer, Rate(1e-3, 1, 1), Clock.started(5.0), 0).membership
+    membership = _was_in_it(net(), table, trainer, Rate(1e-3, 1, 1), Clock.started(5.0), Settings()).membership
     assert (len(membership.above), membership.chance < 1e-6) == (50, True)
-    (sentence,) = _was_in_it(net(), table, trainer, Rate(10.0, 1, 1), Clock.started(5.0), 0).unanswered
+    (sentence,) = _was_in_it(net(), table, trainer, Rate(10.0, 1, 1), Clock.started(5.0), Settings()).unanswered
     assert "30 trainings take about 5.0 minutes, more than a quarter of the time left." in sentence
-    (sentence,) = _was_in_it(net(), table[:100], trainer, Rate(1e-3, 1, 1), Clock.started(5.0), 0).unanswered
+    (sentence,) = _was_in_it(net(), table[:100], trainer, Rate(1e-3, 1, 1), Clock.started(5.0), Settings()).unanswered
     assert "30 records that are a fifth of the data at most" in sentence
 
 
@@ -197,7 +198,7 @@ def test_trainings_that_are_not_done_in_time_are_no_all_clear(large, monkeypatch
         raise TimeUp
 
     monkeypatch.setattr(released, "trained_victims", too_slow)
-    (sentence,) = _was_in_it(net(), *large, Rate(1e-3, 1, 1), Clock.started(5.0), 0).unanswered
+    (sentence,) = _was_in_it(net(), *large, Rate(1e-3, 1, 1), Clock.started(5.0), Settings()).unanswered
     assert "50 trainings were not done in time" in sentence
 
 

@@ -269,7 +269,7 @@ def test_time_and_memory_choose_the_attack(by_own_loop, monkeypatch):
     trainer = lw.OwnTraining(own_loop, seed=7, init=lw.inits.Given(start))
     with pytest.raises(ValueError, match=r"max_minutes is too short: one training takes about .* per record\. Allow"):
         lw.audit(net, table, trainer=trainer, max_minutes=1e-4)
-    game = _Released(net, table, trainer, None, 0, Clock(), torch.arange(1))
+    game = _Released(net, table, trainer, None, 0, Clock(), torch.arange(1), None)
     one, rate = game.known(torch.tensor(0)), Rate(0.01, 43, 43)
     by_time = {seconds: _chosen(one, rate, seconds, 2, True) for seconds in (60.0, 1.0)}
     assert [type(attack).__name__ for attack, _ in by_time.values()] == ["Secant", "KernelRidge"]
@@ -328,7 +328,7 @@ def test_copies_of_a_record_do_not_hide_that_the_others_are_named(by_own_loop):
 
 def test_there_must_be_another_record_to_name():
     alike = lw.Records(torch.ones(5, 4), torch.arange(5))
-    game = _Released(nn.Linear(4, 5), alike, GD(), None, 0, Clock(), torch.arange(2), among=2)
+    game = _Released(nn.Linear(4, 5), alike, GD(), None, 0, Clock(), torch.arange(2), None, among=2)
     with pytest.raises(ValueError, match="the records are all alike"):
         game.deal(0.05)
 

@@ -62,7 +62,7 @@ def leak():
 
 def test_a_forest_gives_its_whole_table_away(leak):
     assert leak.grade is Grade.EXACT
-    assert leak.conclusion.headline == "Every record tried can be rebuilt from this model."
+    assert leak.conclusion.headline == "Every record tried can be rebuilt from this model by anyone who gets the file."
     assert leak.threat == "the adversary knows no row"
     np.testing.assert_array_equal(rows_of(leak), X)  # each beside the row that it was matched with
     assert leak.findings[0].labels_right.all()

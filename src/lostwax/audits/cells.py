@@ -76,7 +76,7 @@ class CellsKept(NamedTuple):
     def __str__(self) -> str:
         width = f" (mean width {self.width:.2g} deviations)" if self.width else ""
         total = max(1, self.total)
-        certain = f" (of which no other value agrees with the model: {percent(self.certified / total)})"
+        certain = f" ({percent(self.certified / total)} certain: no other value agrees with the model)"
         said = {
             f"exact{certain if 0 < self.certified < self.exact else ''}": self.exact,
             "one of several values": self.several,

@@ -290,7 +290,7 @@ def who(attacker: Adversary) -> str:
     if attacker.missing is None:
         return f"the attacker{' who' if seen else ''}{seen.removeprefix(' and')}"
     others = f"all other {attacker.unit}s"
-    others = others if attacker.missing == 1 else f"all {attacker.unit}s but {count(attacker.missing)}"
+    others = others if attacker.missing == 1 else f"all but {count(attacker.missing)} {attacker.unit}s"
     return f"somebody who knows {others}{seen}"
 
 

@@ -268,7 +268,7 @@ class _Game:
                 break
             section = Section.of(gap, rank, affine=self.terms.affine)
             # what the solver left shows where residuals have more dimensions than rows
-            seen = float(sizes[rank]) / len(gap) ** 0.5 if rank < self.dimensions else 0.0
+            seen = float(sizes[rank]) / len(gap) ** 0.5 if rank < min(self.dimensions, len(sizes)) else 0.0
             rows = self._rows(section, max(self.noise, seen) / float(section.sizes[-1]))
             if rows is None:
                 break
@@ -404,6 +404,8 @@ class _Game:
         values, slopes = misfit[0] / noise, jacobian[0] / noise[:, None]
         if surplus < 1:  # the limits that a corner is at are equations too
             slopes = torch.cat([slopes, self._at_limits(section, c, explained.corner)])
+        if not slopes.isfinite().all():  # rows that add nothing to the equations
+            return torch.zeros(j, dtype=torch.bool), torch.ones_like(length), False
         size = slopes.norm(dim=0).clamp_min(LEAST)
         _, sizes, right = torch.linalg.svd(slopes / size, full_matrices=False)
         full = len(slopes) >= j * free and (not free or bool(sizes[-1] > 1e-12 * sizes[0]))
