@@ -19,6 +19,7 @@ import numpy as np
 import sklearn
 import torch
 from sklearn.base import is_regressor
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401 (all_estimators lists it then)
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.utils import all_estimators
