@@ -33,7 +33,7 @@ LEVEL = 0.01  # probability by luck of what counts
 WORST_FITTED = 2  # rows that are tried where nothing comes back of others
 MOST = 64  # missing rows
 # numbers in the equations: more take long, and are solved, or solved in many games, only where that is asked for
-MANY_GAMES, QUICK, FEASIBLE = 800, 2_000, 20_000
+MANY_GAMES, QUICK, FEASIBLE = 300, 2_000, 20_000
 EQUATIONS = "ClosedForm, several rows missing"
 
 
