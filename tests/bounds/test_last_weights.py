@@ -314,7 +314,7 @@ def test_known_steps_are_monotone_in_every_argument(lr, convexity, noise, steps,
     assert upper() <= upper(steps=steps * 2) + slack
     assert upper(sampling=Cyclic(epochs)) <= upper(sampling=Cyclic(epochs + 1), steps=max(steps, epochs + 1)) + slack
     kept = upper(diameter=diameter, sensitivity=1.0)
-    # the best of 400 numbers of steps is taken
+    # the best of 1,500 numbers of steps is taken
     assert kept <= upper(diameter=diameter * more, sensitivity=1.0) + 1e-3
     assert kept <= upper() + slack
 
@@ -322,7 +322,7 @@ def test_known_steps_are_monotone_in_every_argument(lr, convexity, noise, steps,
 @settings(max_examples=25, deadline=None)
 @given(**NUMBERS, rate=st.floats(1e-3, 0.5), steps=st.integers(2, 10**5), more=st.floats(1.05, 3))
 def test_random_steps_are_monotone_to_a_hundredth(lr, convexity, noise, rate, steps, more):
-    """The best number of last steps is taken among 400, by an estimate."""
+    """The best number of last steps is taken among 1,500, by an estimate."""
 
     def excess(noise=noise, rate=rate, steps=steps, convexity=convexity):
         released = LastWeights(lr=lr, smoothness=1.0, convexity=convexity)

@@ -28,8 +28,8 @@ from lostwax.fields import check_fields
 from lostwax.released import LastWeights
 
 ROUNDING = 1e-13  # relative, of a number of steps
-TRIED = 400  # numbers of steps, of which the best is taken
-SHARES = np.geomspace(1e-3, 0.5, 28)[:, None]  # of the noise's variance that hides the steps before
+TRIED = 1_500  # numbers of steps, of which the best is taken
+SHARES = np.geomspace(1e-3, 0.5, 200)[:, None]  # of the noise's variance that hides the steps before
 
 
 def _forgotten(decay: float, steps: Array) -> Array:
@@ -216,16 +216,17 @@ class OnlyLast(Sampling):
         draws = self._draws(steps)
         if draws is None:
             return self.ceiling(log_kappa, noise, steps, tolerance)
+        every = replace(self.batches.curves[0](log_kappa, noise, steps, tolerance), log_lower=log_kappa)
         last = remembered(self.released, draws, noise, steps)
         if last is None:
-            every = self.batches.curves[0](log_kappa, noise, steps, tolerance)
-            return replace(every, log_lower=log_kappa)
+            return every
         drawn = subsampled(log_kappa, last.noise, draws.rate, last.steps, tolerance)
         # An event gains at most this by the draws of the last steps, and then at most that by the shifts.
         upper = gaussian(drawn.log_upper, 1 / last.shift) if drawn.log_upper < 0 else drawn
         slope = (drawn.log_slope or 0.0) + (upper.log_slope or 0.0 if upper is not drawn else 0.0)
         method = f"last weights of convex losses: the last {last.steps:,} steps, and a shift of {last.shift:.2g}"
-        return Ceiling(log_kappa, upper.log_upper, log_kappa, method, log_slope=slope)
+        split = Ceiling(log_kappa, upper.log_upper, log_kappa, method, log_slope=slope)
+        return min(split, every, key=lambda ceiling: ceiling.log_upper)
 
     def information(self, noise: float, steps: int) -> float:
         """Kullback and Leibler's divergence only falls where less is seen."""
