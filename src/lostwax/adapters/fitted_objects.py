@@ -28,15 +28,21 @@ def is_fitted_object(model: Any) -> bool:
     return type(model).__module__.partition(".")[0] == "lifelines"
 
 
-def released(model: Any, data: Any, sample_weight: Any = None, reason: str = "it has no equation") -> ReleasedTable:
-    """What an object holds of the table; `reason`: why its parameters were not attacked, as a clause."""
-    name, unread, cox = type(model).__name__, list[str](), None
+def coded_data(data: Any) -> tuple[Any, Any, Tensor, Columns]:
+    """The owner's X and y, and X as numbers (n, d) with codes for categories."""
     X, y = inputs.unpack(data)
     X = X if inputs.is_frame(X) else np.asarray(X)
     if X.ndim != 2:
         raise ValueError(f"audit: expected X of shape (n_records, n_features), got shape {X.shape}.")
     x, columns = coded(X)
     columns = replace(columns, names=inputs.column_names(X, []))
+    return X, y, x, columns
+
+
+def released(model: Any, data: Any, sample_weight: Any = None, reason: str = "it has no equation") -> ReleasedTable:
+    """What an object holds of the table; `reason`: why its parameters were not attacked, as a clause."""
+    name, unread, cox = type(model).__name__, list[str](), None
+    X, y, x, columns = coded_data(data)
     targets, weight = inputs.targets(y, len(x)), inputs.weights(sample_weight, len(x))
     used = [*range(x.shape[1])]
     labels = inputs.numbered(targets)[0]

@@ -7,7 +7,6 @@ either. A formula keeps the environment in which it was written, and a function 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder
 from torch import Tensor
 
+from lostwax.adapters.fitted_objects import coded_data
 from lostwax.adapters.objects import Array, Walk, attributes
 from lostwax.adapters.r_files import RModel
 from lostwax.adapters.sklearn import inputs
@@ -30,7 +30,6 @@ from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import gap
 from lostwax.games.notes import stored_rows
 from lostwax.losses import BinaryCrossEntropy, ProbitLoss, SquaredError, Tweedie
-from lostwax.records.tables import coded
 
 LOSSES: Mapping[tuple[str, str], Loss] = {  # of a family and its link
     ("gaussian", "identity"): SquaredError(),
@@ -52,12 +51,7 @@ DIGITS = 9  # of targets that are a sum of two numbers
 
 def released(model: RModel, data: Any, sample_weight: Any = None) -> ReleasedTable:
     """What a model of R, and the file around it, tell of the table that the model was fitted on."""
-    X, y = inputs.unpack(data)
-    X = X if inputs.is_frame(X) else np.asarray(X)
-    if X.ndim != 2:
-        raise ValueError(f"audit: expected X of shape (n_records, n_features), got shape {X.shape}.")
-    x, columns = coded(X)
-    columns = replace(columns, names=inputs.column_names(X, []))
+    X, y, x, columns = coded_data(data)
     targets = inputs.targets(y, len(x))
     (labels, classes), weight = inputs.numbered(targets), inputs.weights(_weights(model, sample_weight), len(x))
     name, unread, terms = f"R {model.kind}", list[str](), None

@@ -10,7 +10,7 @@ No text is known, nothing is trained. What a row of the table of embeddings does
 
 In the second case a row is described by four numbers: how far it agrees with the common movement, its size, how even
 its numbers are, and how much it moves of what its embedding predicts. A quadratic score of them was learned once
-(`benchmarks/words.py --fit`); it is fitted again to the model at hand, without texts. The list is cut where the tail of
+(`benchmarks/words.py --fit`); it is fitted again to the audited model, without texts. The list is cut where the tail of
 the scores of silent tokens, which hardly any text has, predicts a share of wrong words (Marandon et al. 2022 prove that
 nulls which were not trained on calibrate any score). Without enough silent tokens there is a ranking and no list.
 
