@@ -29,7 +29,7 @@ coverage: $(STAMP) chromium
 	$(BIN)/pytest $(FAST) --cov --cov-report=term:skip-covered --cov-fail-under=90
 
 test-slow: $(STAMP)
-	$(BIN)/pytest -m slow
+	LOSTWAX_NEW_EXAMPLES=1 $(BIN)/pytest -m slow
 
 test-gpu: $(STAMP)
 	TRITON_INTERPRET=0 $(BIN)/pytest -m gpu

@@ -286,7 +286,11 @@ def test_columns_may_have_spaces_where_lightgbm_writes_underscores():
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_stopped_early_is_at_least_better_than_zero_weights():
     """The gradient of such a model says nothing; but a solver goes downhill."""
-    for model in (LogisticRegression(max_iter=5), LinearSVC(max_iter=2), Ridge(solver="sag", max_iter=2)):
+    for model in (
+        LogisticRegression(max_iter=5),
+        LinearSVC(max_iter=2),
+        Ridge(solver="sag", max_iter=2, random_state=0),
+    ):
         model.fit(X, Y)
         lw.audit(model, (X, Y), games=2)
         with pytest.raises(ValueError, match=r"not fitted on this data.*times that of zero weights"):
