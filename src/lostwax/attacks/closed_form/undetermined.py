@@ -108,10 +108,10 @@ class Crowd:
 
     def _apart(self, gap: Tensor, k: int) -> Expected:
         left, parts = gap.flatten(), [middle(self.known, 0)]
-        mean, whiten = self._moments
+        mean, precision = self._moments
         for number in range(min(k, APART)):
             others = k - number - 1
-            seen, noise = left - others * mean, whiten / max(others, SHRUNK) ** 0.5
+            seen, noise = left - others * mean, precision / max(others, SHRUNK)
             u, label, error = _stands_out(self.terms, seen, noise, self.prior, self.weight)
             if error >= 1:
                 break
@@ -130,12 +130,12 @@ class Crowd:
 
     @cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
-        """The mean of a term (D,), and the inverse factor of its covariance (D, D)."""
+        """The mean of a term (D,), and the inverse of its covariance (D, D)."""
         mean = self._all.mean(0)
         away = self._all - mean
         covariance = (1 - SHRUNK) * away.mT @ away / len(away)
         covariance.diagonal().add_(SHRUNK * away.square().mean(0) + 1e-12 * away.square().mean())
-        return mean, torch.linalg.inv(torch.linalg.cholesky(covariance))
+        return mean, torch.cholesky_inverse(torch.linalg.cholesky(covariance))
 
     def _inflation(self, k: int, rehearsals: int) -> float:
         """How much larger errors are than predicted, in games about known rows; 1 without any."""
@@ -158,35 +158,46 @@ def _together(parts: Sequence[Expected]) -> Expected:
 
 
 def _stands_out(
-    terms: Terms, seen: Tensor, whiten: Tensor, prior: Prior, weight: Tensor
+    terms: Terms, seen: Tensor, precision: Tensor, prior: Prior, weight: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The likeliest row whose term is `seen` up to Gaussian noise: by Gauss-Newton from the mean of each label."""
+    """The likeliest row whose term is `seen` up to Gaussian noise: by Gauss-Newton from the mean of each label.
+
+    A term is r f^T, of residuals r (C,) and features f (d + 1,); its slope in u is r' f^T + r [I 0], with r' (C, d). So
+    the normal equations need contractions of the precision (D, D) with r and f alone, and never a slope (D, d).
+    """
     kinds, d = Kinds(prior.labels, weight), prior.means.shape[1]
-    by_part = whiten.view(len(whiten), -1, d + terms.affine)  # (D, C, d + 1)
+    size, many = d + terms.affine, len(precision) // (d + terms.affine)  # f and C
+    to_f = precision.reshape(-1, size).mT.contiguous()  # (f, D C)
+    to_r = precision.reshape(len(precision), many, size).transpose(0, 1).flatten(1)  # (C, D f)
 
     def values(u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         outputs = terms.outputs(u)
         r, f = terms.residuals(outputs, kinds), terms.with_ones(u)
-        misfit = ((r[:, :, None] * f[:, None]).flatten(1) - seen) @ whiten.mT  # (l, D)
+        misfit = (r[:, :, None] * f[:, None]).flatten(1) - seen
+        pull = misfit @ precision  # (l, D)
         from_mean = u - prior.means
-        return misfit, misfit.square().sum(1) + ((from_mean @ prior.precision) * from_mean).sum(1), outputs
+        return pull, (pull * misfit).sum(1) + ((from_mean @ prior.precision) * from_mean).sum(1), outputs
 
     u = prior.means.clone()
-    misfit, value, outputs = values(u)
+    pull, value, outputs = values(u)
     damping = torch.ones_like(value)
     normal = prior.precision.expand(len(u), d, d)
     for _ in range(STEPS):
         r, f = terms.residuals(outputs, kinds), terms.with_ones(u)
         moved = terms.bends(outputs, kinds) @ terms.slopes  # (l, C, d)
-        slope = torch.einsum("ocf,lf->loc", by_part, f) @ moved + torch.einsum("ocf,lc->lof", by_part, r)[..., :d]
-        normal = slope.mT @ slope + prior.precision
-        gradient = (slope.mT @ misfit[..., None])[..., 0] + (u - prior.means) @ prior.precision
+        by_f, by_r = (f @ to_f).view(-1, many, size, many), (r @ to_r).view(-1, many, size, size)
+        mixed = moved.mT @ (by_r * f[:, None, :, None]).sum(2)[..., :d]  # (l, d, d)
+        normal = moved.mT @ (by_f * f[:, None, :, None]).sum(2) @ moved + mixed + mixed.mT
+        normal = normal + (r[:, None] @ by_r.flatten(2)).view(-1, size, size)[:, :d, :d] + prior.precision
+        pulls = pull.view(-1, many, size)
+        gradient = (moved.mT @ pulls @ f[..., None] + pulls.mT[:, :d] @ r[..., None])[..., 0]
+        gradient = gradient + (u - prior.means) @ prior.precision
         lifted = normal + torch.diag_embed(damping[:, None] * normal.diagonal(dim1=1, dim2=2))
         tried = u - torch.linalg.solve(lifted, gradient)
         _, reached, _ = new = values(tried)
         better = reached < value
         u = torch.where(better[:, None], tried, u)
-        misfit, value, outputs = values(u) if not better.all() else new
+        pull, value, outputs = values(u) if not better.all() else new
         damping = torch.where(better, damping / 5, damping * 5)
     variance = torch.linalg.inv(normal).diagonal(dim1=1, dim2=2).mean(1)  # (l,)
     evidence = 2 * prior.shares.log() - value - torch.linalg.slogdet(normal).logabsdet
