@@ -57,7 +57,7 @@ def test_its_audit_has_a_ceiling():
         threat=lw.Informed(known, candidates=4),
         prior=prior,
         secrets=secrets,
-        max_minutes=1,
+        max_minutes=0.1,
     )
     assert audit.ceiling.upper == bound(epsilon=0.5, delta=1e-6, baseline=0.25).upper
     assert audit.privacy.epsilon == 0.5
