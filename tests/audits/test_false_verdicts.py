@@ -32,7 +32,7 @@ def test_the_optimum_leads_in_print_and_on_the_page():
     X, y = load_wine(return_X_y=True)
     audit = lw.audit(LogisticRegression(max_iter=10_000).fit(X, y), (X, y))
     assert audit.grade is Grade.EXACT
-    assert "can rebuild the missing ones at its optimum" in audit.conclusion.headline
+    assert "can rebuild the missing ones from the model at its optimum" in audit.conclusion.headline
     some = int(audit.finding("as released").rebuilt.sum())  # how far a solver comes depends on the machine
     assert 0 < some < 178
     assert f"As released, {some} of 178 do" in " ".join(audit.conclusion.sentences)

@@ -102,10 +102,10 @@ class Words:
         few = f"{percent(rung.share)} of the missing ones" if rung.rebuilt else f"{unit}s that the model fits worst"
         better = [other for other in ladder.by_missing.values() if other.share >= MOST]
         if rung.share >= MOST or not better:
-            return f"{can} can rebuild {_missing(rung) if rung.share == 1 else few}{self._where}{end}."
+            return f"{can} can rebuild {_missing(rung) if rung.share == 1 else few}{self._from}{end}."
         can = first_upper(who(better[0].attacker))
         few += f" if {count(attacker.missing or 0)} are missing"
-        return f"{can} can rebuild {_missing(better[0])}{self._where}, and {few}{end}."
+        return f"{can} can rebuild {_missing(better[0])}{self._from}, and {few}{end}."
 
     def evidence(self, grade: Grade) -> Iterator[Evidence]:
         """What speaks for the grade."""
@@ -133,11 +133,11 @@ class Words:
     def _rebuilt(self) -> str:
         won, played, luck = self.worst.rebuilt, len(self.audit.games), self._finding.luck
         if played == 1:
-            said = f"The one {self._noun} tried {'comes' if won else 'does not come'} back{self._where}"
+            said = f"The one {self._noun} tried {'comes' if won else 'does not come'} back{self._from}"
         else:
             weakest = self.weakest
             to = "" if weakest is None or weakest == self.audit.adversary else f" to {who(self.audit.adversary)}"
-            said = f"{_of(won, played)} {self._noun}s come back{to}{self._where}{self._share(won)}"
+            said = f"{_of(won, played)} {self._noun}s come back{self._from}{to}{self._share(won)}"
         if won and luck is not None:
             said += f"; {by_luck(luck.rebuilt_by_luck)}"
         if not self.worst.had:
@@ -255,6 +255,10 @@ class Words:
     def _where(self) -> str:
         """Whether the model at its optimum is meant, not as released."""
         return " at its optimum" if self.worst.name == "as converged" else ""
+
+    @property
+    def _from(self) -> str:
+        return f" from the model{self._where}" if self._where else ""
 
 
 def _missing(rung: Rung) -> str:
