@@ -21,14 +21,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lostwax import __version__
 from lostwax_dev.freshness import EARLIER, UNKNOWN, state
-from lostwax_dev.results import Row, number, read_rows, scale_of
+from lostwax_dev.results import Row, not_of_version, number, read_rows, scale_of
 
 BETTER = ("lower", "higher", "equal", "exact", "below", "above")
 RUN = ("beaten", "matched", "corrected", "another attack", "another victim", "both fail", "missed", "not comparable")
 WORST_FIRST = ("missed", "both fail", "another victim", "another attack", "matched", "corrected", "beaten")
 SCALES = ("full", "part", "not run")
-QUOTED = re.compile(r"Of their \d+ numbers and figures [^.]*\.")
+QUOTED = re.compile(r"Of their \d+ numbers and figures [^.]*\. Of the \d+ rows behind them [^.]*\.")
 
 
 @dataclass(frozen=True)
@@ -410,7 +411,7 @@ def _measurement(cell: MeasuredCell) -> object:
 
 
 def sentence(every: Counter[str]) -> str:
-    """What README quotes."""
+    """What README quotes of them."""
     numbers, full, part = sum(every[scale] for scale in SCALES), every["full"], every["part"]
     beaten, matched, corrected, attack, victim, fail, missed, other = (every[verdict] for verdict in RUN)
     return (
@@ -453,14 +454,29 @@ def _together(group: Sequence[MeasuredCell]) -> tuple[str, str]:
 
 
 def _records(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]], root: Path) -> str:
-    """How many rows come from the code as it is."""
-    rows = {id(row): row for _, measured in answered for answer in measured for row in answer.rows}.values()
+    """How many rows come from this version, and from the code as it is."""
+    rows = rows_behind(answered)
     states = Counter(state(row.code, root) for row in rows)
+    ours = sum(not not_of_version(row) for row in rows)
     return (
-        f"**Of the {len(rows)} rows behind this page {states['']} come from the code that built this page, "
-        f"{states[EARLIER]} from {EARLIER}, {states[UNKNOWN]} from {UNKNOWN}.** {EARLIER.capitalize()}: the script, or "
-        f"a module that the run used, has changed since. {UNKNOWN.capitalize()}: measured before results kept a digest "
-        "of the code.\n"
+        f"**Of the {len(rows)} rows behind this page {ours} were measured by version {__version__}, from a commit; "
+        f"{states['']} come from the very code that built this page, {states[EARLIER]} from {EARLIER}, "
+        f"{states[UNKNOWN]} from {UNKNOWN}.** {EARLIER.capitalize()}: the script, or a module that the run used, has "
+        f"changed since. {UNKNOWN.capitalize()}: measured before results kept a digest of the code.\n"
+    )
+
+
+def rows_behind(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> list[Row]:
+    """Every row that answers a cell, once."""
+    return list({id(row): row for _, measured in answered for answer in measured for row in answer.rows}.values())
+
+
+def recorded(rows: Sequence[Row]) -> str:
+    """What README quotes of them."""
+    ours = sum(not not_of_version(row) for row in rows)
+    return (
+        f"Of the {len(rows)} rows behind them {ours} were measured by this version; the others come from earlier or "
+        "unrecorded code, and are marked so."
     )
 
 
@@ -481,12 +497,16 @@ def _row(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |\n"
 
 
+def quoted(answered: Sequence[tuple[PaperItem, Sequence[MeasuredCell]]]) -> str:
+    """The sentences that README has: the counts, and from what code they are."""
+    return f"{sentence(sum(counted(answered).values(), Counter()))} {recorded(rows_behind(answered))}"
+
+
 def main() -> None:
-    """`python -m lostwax_dev.coverage [ROOT]` rewrites the sentence that README quotes."""
+    """`python -m lostwax_dev.coverage [ROOT]` rewrites the sentences that README quotes."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd()
-    every = sum(counted(read(root)).values(), Counter())
     readme = root / "README.md"
-    readme.write_text(QUOTED.sub(sentence(every), readme.read_text()))
+    readme.write_text(QUOTED.sub(quoted(read(root)), readme.read_text()))
 
 
 if __name__ == "__main__":

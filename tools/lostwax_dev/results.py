@@ -77,6 +77,15 @@ class Row:
     scale: Mapping[str, int] | None = None  # of the run: known, shadow models, targets, games
 
 
+def not_of_version(row: Row, version: str = __version__) -> str:
+    """Why a row does not count as measured by this version; "" if it does: from a commit, with a digest of its code."""
+    if row.version != version:
+        return f"measured by version {row.version}" if row.version else "measured before versions were recorded"
+    if row.commit is None or row.code is None:
+        return "whose commit or code is not recorded"
+    return f"measured from code that was {row.commit}" if row.commit.startswith("uncommitted") else ""
+
+
 def add_options(parser: argparse.ArgumentParser, sizes: Mapping[str, float]) -> None:
     """Options that say where rows go; `sizes` are the script's sizes at full scale."""
     parser.add_argument("--out", type=Path, help="folder for the rows, instead of results/ beside the script")
