@@ -25,7 +25,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -154,8 +154,8 @@ def rate(curvature: float, lr: float, momentum: float) -> float:
     return math.log(max(abs(np.roots([1, -middle, momentum]))))
 
 
-def measure(victim: Victim, options: argparse.Namespace) -> list[Measured]:
-    """Along the training."""
+def measure(victim: Victim, options: argparse.Namespace) -> Iterator[list[Measured]]:
+    """Along the training, so far."""
     records = victim.data("all", root=options.data)
     parts = records.split(min(victim.known, len(records) // 2), options.targets, seed=options.seed)
     known, secrets = (part.to(options.device) for part in parts)
@@ -188,6 +188,7 @@ def measure(victim: Victim, options: argparse.Namespace) -> list[Measured]:
             )
             logs = 0.0
             print("  " + " ".join(f"{value:.4g}" for value in measured[-1]), flush=True)
+            yield measured
         for row in range(count):
             own = (secrets.x[row : row + 1], secrets.y[row : row + 1])
             with_own = slope(models[row]) + grad(loss.of)(models[row], *own)
@@ -203,11 +204,10 @@ def measure(victim: Victim, options: argparse.Namespace) -> list[Measured]:
         tangent, tangent_speed = tangent / length, tangent_speed / length
         velocity = momentum * velocity + slope(weights)
         weights = weights - lr * velocity
-    return measured
 
 
 def rows_of(name: str, victim: Victim, measured: Sequence[Measured], targets: int) -> list[Row]:
-    """When the edge is reached, when the response is lost, and the curves every few epochs."""
+    """So far: when the edge is reached, when the response is lost; and the last point of the curves."""
     lr, momentum = victim.trainer.lr, victim.trainer.momentum
     edge = 2 * (1 + momentum) / lr
     what = f"{name} ({victim.known:,} known, {targets} targets, lr {lr:g}, momentum {momentum:g})"
@@ -226,18 +226,20 @@ def rows_of(name: str, victim: Victim, measured: Sequence[Measured], targets: in
         first = next((one.step for one in measured if holds(one)), None)
         if first is not None:
             rows.append(Row(f"{name}.{key}", f"{what}: first epoch with {words}", float(first)))
-    kept = KEPT * (2 if name.endswith("_half") else 1)
-    for one in measured:
-        if one.step == 0 or one.step % kept:
-            continue
-        since = [other.exponent for other in measured if one.step - kept < other.step <= one.step]
-        values = one._replace(exponent=float(np.mean(since)))._asdict()
-        rows += [
-            Row(f"{name}.{one.step}.{key}", f"{what}: {CURVES[key]} after {one.step} epochs", value)
-            for key, value in values.items()
-            if key in CURVES
-        ]
-    return rows
+    one, kept = measured[-1], kept_every(name)
+    if one.step == 0:
+        return rows
+    since = [other.exponent for other in measured if one.step - kept < other.step <= one.step]
+    values = one._replace(exponent=float(np.mean(since)))._asdict()
+    return rows + [
+        Row(f"{name}.{one.step}.{key}", f"{what}: {words} after {one.step} epochs", values[key])
+        for key, words in CURVES.items()
+    ]
+
+
+def kept_every(name: str) -> int:
+    """Epochs between two rows of this victim."""
+    return KEPT * (2 if name.endswith("_half") else 1)
 
 
 def draw(rows: Sequence[Row]) -> None:
@@ -291,8 +293,9 @@ def main() -> None:
     torch.set_float32_matmul_precision("highest")
     for name in options.rows:
         start = time.perf_counter()
-        measured = measure(VICTIMS[name], options)
-        path = write(__file__, rows_of(name, VICTIMS[name], measured, options.targets), options)
+        for measured in measure(VICTIMS[name], options):
+            if measured[-1].step % kept_every(name) == 0:  # a long run may be cut
+                path = write(__file__, rows_of(name, VICTIMS[name], measured, options.targets), options)
         print(f"  {time.perf_counter() - start:.0f} s", flush=True)
     draw(read_rows(path))
 
