@@ -416,7 +416,7 @@ def fit(options):
             after = tuned(net, next_words, chosen, setting, options.device).state()
             key = "token_embd.weight"
             for kind in (torch.float32, torch.bfloat16)[: 2 if name == "ADAM" else 1]:
-                features, _ = _features(_Pair(base[key], after[key].to(kind)))
+                features, *_ = _features(_Pair(base[key], after[key].to(kind)))
                 x.append(_quadratic(features)[:, 1:])
                 y.append(np.isin(np.arange(len(features)), list({token for text in chosen for token in text})))
         terms, occurs = np.concatenate(x), np.concatenate(y)

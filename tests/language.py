@@ -57,7 +57,7 @@ def tuned(net, x, *, adam=True, epochs=3, rate=1e-3, decay=0.0, seed=0):
     optimiser = (
         torch.optim.AdamW(parameters, lr=rate, weight_decay=decay)
         if adam
-        else torch.optim.SGD(parameters, lr=rate, momentum=0.9)
+        else torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=decay)
     )
     for _ in range(epochs):
         for batch in x[torch.randperm(len(x))].split(8):

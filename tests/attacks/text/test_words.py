@@ -11,10 +11,10 @@ QUIET = range(WORDS - SILENT, WORDS)
 TABLE = "embed_tokens.weight"
 
 
-def both(kind, precision=torch.float32, seed=2, **settings):
-    """Tensors before and after fine-tuning on a hundred texts, and their words."""
+def both(kind, precision=torch.float32, seed=2, count=100, **settings):
+    """Tensors before and after fine-tuning on texts, and their words."""
     torch.manual_seed(1)
-    net, x = kind(), texts(100, seed)
+    net, x = kind(), texts(count, seed)
     base = {name: value.to(precision) for name, value in state(net).items()}
     net.load_state_dict({name: value.float() for name, value in base.items()})
     after = {name: value.to(precision) for name, value in tuned(net, x, **settings).items()}
@@ -49,6 +49,29 @@ def test_most_words_of_a_tied_causal_model(precision, rate):
     assert wrong <= 0.05
     assert 0 < listed.fdr <= 0.05
     assert (listed.probability[:-1] >= listed.probability[1:]).all()
+
+
+@pytest.mark.parametrize("settings", [{}, {"decay": 1e-3}, {"rate": 1e-3}, {"rate": 1e-3, "decay": 0.1}], ids=str)
+@pytest.mark.parametrize("count", [16, 100])
+def test_rows_that_sgd_moves_against_the_others_are_words(settings, count):
+    base, after, words = both(Causal, count=count, adam=False, **{"rate": 0.1} | settings)
+    listed = lw.attacks.TunedWords()(base, after, silent=QUIET)
+    recall, wrong = scores(listed, words)
+    assert listed.movement is Movement.GRADIENTS
+    assert recall > 0.7
+    assert wrong == 0
+    assert sorted(listed.order.tolist()) == list(range(WORDS))
+    assert (listed.probability[:-1] >= listed.probability[1:]).all()
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_movements_near_rounding_list_no_wrong_word(precision):
+    """Rows that a softmax pushed a little are no rows of words; where few numbers change, rounding decides which."""
+    base, after, words = both(Causal, adam=False, rate=0.1)
+    for factor in (1e-2, 1e-3, 1e-4, 1e-5):
+        less = {name: (base[name] + factor * (after[name] - base[name])).to(precision) for name in base}
+        listed = lw.attacks.TunedWords()({name: base[name].to(precision) for name in base}, less, silent=QUIET)
+        assert not listed.listed or scores(listed, words)[1] == 0
 
 
 def test_words_of_an_untied_model_by_its_table_or_its_head():

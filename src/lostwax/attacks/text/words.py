@@ -6,13 +6,14 @@ No text is known, nothing is trained. What a row of the table of embeddings does
 - With a softmax over the table (a causal model with tied weights, or its head) each word that does not occur is pushed
   away from every hidden state. Adam gives each push the same length, so these rows move alike; a row of a word that
   occurs is drawn the other way once, by a gradient so large that Adam hardly moves the row afterwards. SGD moves rows
-  as far as their gradients.
+  as far as their gradients: likely words far, but against the others only if they occur.
 
 In the second case a row is described by four numbers: how far it agrees with the common movement, its size, how even
 its numbers are, and how much it moves of what its embedding predicts. A quadratic score of them was learned once
 (`benchmarks/words.py --fit`); it is fitted again to the audited model, without texts. The list is cut where the tail of
 the scores of silent tokens, which hardly any text has, predicts a share of wrong words (Marandon et al. 2022 prove that
-nulls which were not trained on calibrate any score). Without enough silent tokens there is a ranking and no list.
+nulls which were not trained on calibrate any score). With SGD, where silent tokens move less than likely words do, what
+is cut is how far a row moves against the others. Without enough silent tokens there is a ranking and no list.
 
 With a frozen table the words are ranked by how well a direction in which the first layer moved singles them out.
 """
@@ -44,6 +45,8 @@ TAIL, FEWEST = 0.3, 200  # share of the silent tokens that make the tail; fewest
 EXTREME, LEVEL = 5, 0.01  # words are there if more tokens than by chance are above the silent one of this rank; and
 # the probability with which the tail of silent tokens falls more slowly than it is taken to
 MARGIN = 1.5  # times as many wrong words are reckoned with: words that nearly occur are no silent tokens
+HIDDEN = 0.1  # share of a row's numbers that change: below, rounding decides which rows move
+TOGETHER, CROWD = 0.25, 100  # mean of unit movements, of as many rows at least: they are pushed one way
 DIRECTIONS = 128  # of the first layer's movement
 
 # constant, then agreement c, size s, evenness l, predicted part p: c s l p cc cs cl cp ss sl sp ll lp pp
@@ -143,7 +146,7 @@ class TunedWords:
             quiet, stays = quiet[: len(table)], table.stays()
             if bool(stays.all()):
                 return _of_first_layer(before, base, tuned)
-        if float(stays.double().mean()) > QUIET:
+        if float(stays.double().mean()) > QUIET and not (table.hidden or table.pushed(stays)):
             rows = self._moved_rows(table, stays, quiet)
             if rows.listed or int(quiet.sum()) < FEWEST:
                 return rows
@@ -162,17 +165,23 @@ class TunedWords:
 
     def _scored(self, table: _Pair, silent: Tensor) -> WordList:
         """Every row moved: ranked by the score, and cut by the tail of silent tokens."""
-        features, spread = _features(table)
-        movement = Movement.STEPS if spread < SPREAD else Movement.GRADIENTS
+        features, spread, against = _features(table)
+        movement = Movement.STEPS if spread < SPREAD and not table.hidden else Movement.GRADIENTS
         terms = _quadratic(features)
         score = terms @ np.array(ADAM if movement is Movement.STEPS else SGD)
         unread = WordList(movement, torch.from_numpy(np.argsort(-score, kind="stable")), np.zeros(len(score)), 0, 0.0)
-        if movement is Movement.GRADIENTS and table.kept.itemsize < 4:
+        if movement is Movement.GRADIENTS and (table.hidden or table.kept.itemsize < 4):
             why = f"{_kind(table.kept)} hides small movements, and silent tokens say too little of others."
             return replace(unread, unlisted_because=why)
         if int(silent.sum()) < FEWEST:
             return replace(unread, unlisted_because=_too_few(int(silent.sum())))
-        return self._cut(movement, _refitted(terms, score), silent.numpy())
+        if movement is Movement.STEPS:
+            return self._cut(movement, _refitted(terms, score), silent.numpy())
+        certain = self._cut(movement, against, silent.numpy())  # the others stay ranked by the score
+        order = torch.cat([certain.words, unread.order[~torch.isin(unread.order, certain.words)]])
+        return replace(
+            certain, order=order, probability=np.where(np.arange(len(order)) < certain.listed, certain.probability, 0.0)
+        )
 
     def _cut(self, movement: Movement, score: Array, silent: NDArray[np.bool_]) -> WordList:
         order, quiet = np.argsort(-score, kind="stable"), np.sort(score[silent])[::-1]
@@ -209,6 +218,8 @@ class _Pair:
         before_rows, change = self.sample
         shrinks = -(change * before_rows).sum(1) / before_rows.square().sum(1).clamp_min(1e-30)
         self.decay = float(shrinks.median())
+        changed = (change != 0).double().mean(1)
+        self.hidden = float(changed[changed > 0].median()) < HIDDEN  # False if nothing moved
 
     def __len__(self) -> int:
         return self.rows
@@ -256,6 +267,13 @@ class _Pair:
             return unmoved
         return unmoved | (self.residuals() <= SAME * torch.finfo(self.kept).eps)
 
+    def pushed(self, stays: Tensor) -> bool:
+        """Did the rows that hardly moved go one way, as a softmax pushes them?"""
+        before, change = self.sample
+        few = stays[:: self.step] & (change != 0).any(1)
+        mean = _mean_direction(_without_decay(before[few], change[few]))
+        return int(few.sum()) >= CROWD and float(mean.norm()) > TOGETHER
+
     def _rounding(self) -> torch.dtype:
         """The precision that the tuned table has gone through, whatever it is stored in."""
         kind: torch.dtype = self.after.dtype
@@ -266,11 +284,13 @@ class _Pair:
         return next((kind for kind in kinds if bool((after.to(kind).float() == after).all())), torch.float32)
 
 
-def _features(table: _Pair) -> tuple[Array, float]:
-    """(v, 4) agreement, size, evenness and predicted part of each row's movement, in spreads; the spread of sizes."""
+def _features(table: _Pair) -> tuple[Array, float, Array]:
+    """(v, 4) agreement, size, evenness and predicted part of each row's movement, in spreads; the spread of sizes
+    without weight decay; (v,) how far each row moves against the others, by its size."""
     before, change = table.sample
-    common = (change / change.norm(dim=1, keepdim=True).clamp_min(1e-30)).mean(0)
+    common, pushed = _mean_direction(change), _mean_direction(_without_decay(before, change))
     common /= common.norm().clamp_min(1e-30)
+    pushed /= pushed.norm().clamp_min(1e-30)
     centre, mean = before.mean(0), change.mean(0)
     before -= centre
     change -= mean
@@ -278,9 +298,11 @@ def _features(table: _Pair) -> tuple[Array, float]:
     gram.diagonal().add_(RIDGE * float(gram.diagonal().mean()) + 1e-30)
     map_ = torch.linalg.solve(gram, before.mT @ change)  # (d, d) embedding -> movement
     del before, change
-    every = torch.empty(len(table), 4)
+    every, against, sizes = torch.empty(len(table), 4), torch.empty(len(table)), torch.empty(len(table))
     for part, before, change in table.blocks():
-        size = change.norm(dim=1)
+        size, free = change.norm(dim=1), _without_decay(before, change)
+        against[part] = -(free @ pushed) / before.norm(dim=1).clamp_min(1e-30)  # roundings are as large as rows
+        sizes[part] = (free.norm(dim=1) + 1e-12).log()
         predicted = (before - centre) @ map_ + mean
         columns = (
             -(change @ common) / size.clamp_min(1e-30),
@@ -292,7 +314,21 @@ def _features(table: _Pair) -> tuple[Array, float]:
     values = every.double().numpy()
     low, middle, high = np.quantile(values, [0.16, 0.5, 0.84], axis=0)
     spread = (high - low) / 2
-    return np.clip((values - middle) / (spread + 1e-9), -BOUND, BOUND), float(spread[1])
+    least, most = np.quantile(sizes.double().numpy(), [0.16, 0.84])
+    scaled = np.clip((values - middle) / (spread + 1e-9), -BOUND, BOUND)
+    return scaled, float(most - least) / 2, against.double().numpy()
+
+
+def _mean_direction(change: Tensor) -> Tensor:
+    """(d,) the mean of the directions in which rows move."""
+    mean: Tensor = (change / change.norm(dim=1, keepdim=True).clamp_min(1e-30)).mean(0)
+    return mean
+
+
+def _without_decay(before: Tensor, change: Tensor) -> Tensor:
+    """What is left of movements without their parts along the rows themselves, as weight decay moves them."""
+    along = (change * before).sum(1, keepdim=True) / before.square().sum(1, keepdim=True).clamp_min(1e-30)
+    return change - along * before
 
 
 def _quadratic(x: Array) -> Array:
