@@ -36,7 +36,7 @@ FITS = DOUBTFUL  # of `score_statistic`: weights at the optimum of this objectiv
 PENALTY = "the file does not hold the penalty: it was searched among settings of two digits, as an attacker would."
 
 
-class Nodes(NamedTuple):
+class Predictor(NamedTuple):
     """The node that predicts, and what lies before it: rows become (x - shift) / scale."""
 
     operator: str
@@ -50,11 +50,11 @@ def released(onnx: ModuleType, graph: Any, name: str, data: Any, sample_weight: 
     X, y = inputs.unpack(data)
     x = torch.from_numpy(inputs.features(X)).flatten(1)
     targets, weight = inputs.targets(y, len(x)), inputs.weights(sample_weight, len(x))
-    kept = {path: values.astype(np.float32) for path, values in arrays(onnx, graph)}  # as ONNX holds them
+    numbers_held = {path: values.astype(np.float32) for path, values in arrays(onnx, graph)}  # as ONNX holds them
     width = x.shape[1]
     rows = {  # attributes hold rows side by side
         f"{path} as rows": values.reshape(-1, width)
-        for path, values in kept.items()
+        for path, values in numbers_held.items()
         if values.ndim == 1 and len(values) > width and not len(values) % width
     }
     nodes, why = None, ""
@@ -68,7 +68,7 @@ def released(onnx: ModuleType, graph: Any, name: str, data: Any, sample_weight: 
     labels, classes = inputs.numbered(targets.astype(np.float64) if is_number else targets, classes=bool(classify))
     columns = Columns(inputs.column_names(X, []), ((),) * width)
     reader = PipelineReader(columns, [*range(width)], labels, weight)
-    table, facts = Records(x, labels), scan({**kept, **rows}, x, labels, weight)
+    table, facts = Records(x, labels), scan({**numbers_held, **rows}, x, labels, weight)
     place, beside = reader.start(x.numpy(), x), Fitted(name, table, weight, None, facts.sums, facts.extremes)
     if facts.sums or facts.extremes or facts.stored:
         reader.publish(replace(beside, stored=facts.stored), place)
@@ -94,7 +94,7 @@ def released(onnx: ModuleType, graph: Any, name: str, data: Any, sample_weight: 
     )
 
 
-def _nodes(onnx: ModuleType, graph: Any, width: int) -> Nodes:
+def _nodes(onnx: ModuleType, graph: Any, width: int) -> Predictor:
     """Follow the rows from the input to the model; raises NotReadError at a step that is not a scaler."""
     constants = {tensor.name: numbers(onnx, tensor) for tensor in graph.initializer}
     at, shift, scale = graph.input[0].name, np.zeros(width), np.ones(width)
@@ -112,7 +112,7 @@ def _nodes(onnx: ModuleType, graph: Any, width: int) -> Nodes:
         elif node.op_type == "Add" and other.size in (1, width):
             shift = shift - scale * other
         elif node.op_type in (*LINEAR, *TREES):
-            return Nodes(node.op_type, values, shift + np.zeros(width), scale * np.ones(width))
+            return Predictor(node.op_type, values, shift + np.zeros(width), scale * np.ones(width))
         elif node.op_type not in UNTOUCHED:
             raise SettingNotReadError(f"the step {node.op_type} is not read; supported: {READ}", ".")
         at = node.output[0]
@@ -120,7 +120,7 @@ def _nodes(onnx: ModuleType, graph: Any, width: int) -> Nodes:
 
 
 def _read(
-    name: str, nodes: Nodes, table: Records, classes: tuple[object, ...], reader: PipelineReader, place: Place
+    name: str, nodes: Predictor, table: Records, classes: tuple[object, ...], reader: PipelineReader, place: Place
 ) -> None:
     """Note the equation, or the trees, if they are those of this table."""
     if classes:
@@ -143,7 +143,7 @@ def _read(
 # linear models
 
 
-def _equation(nodes: Nodes, table: Records, weight: Tensor) -> Stationary:
+def _equation(nodes: Predictor, table: Records, weight: Tensor) -> Stationary:
     """The objective at whose optimum the weights are; raises NotReadError if none of those that are tried fits."""
     values, width = nodes.values, table.x.shape[1]
     theta = torch.from_numpy(np.asarray(values["coefficients"], dtype=np.float64).reshape(-1, width))  # (c, d)
@@ -183,7 +183,7 @@ def _settings(ridge: float, weight: float) -> list[float]:
 # trees
 
 
-def _forest(nodes: Nodes, table: Records, classes: int, weight: Numbers) -> Forest:
+def _forest(nodes: Predictor, table: Records, classes: int, weight: Numbers) -> Forest:
     """Trees that were all grown on all rows; raises NotReadError for bootstraps, boosting and other targets."""
     if nodes.shift.any() or (nodes.scale != 1).any():
         raise SettingNotReadError("trees behind a scaler are not read", ".")
@@ -199,14 +199,14 @@ def _forest(nodes: Nodes, table: Records, classes: int, weight: Numbers) -> Fore
     targets = y[:, None] == np.arange(classes) if classes else y.reshape(len(y), -1)  # (n, classes) or (n, k)
     if targets.shape[1] != k and not second:
         raise SettingNotReadError(f"its leaves hold {k} numbers, not those of these targets", ".")
-    found = []
+    located = []
     for tree in trees:
-        here, leaves = number == tree, np.asarray(values[f"{at}_treeids"]) == tree
+        in_tree, leaves = number == tree, np.asarray(values[f"{at}_treeids"]) == tree
         feature, left, right, ids, missing = (
-            np.asarray(values[f"nodes_{part}"])[here]
+            np.asarray(values[f"nodes_{part}"])[in_tree]
             for part in ("featureids", "truenodeids", "falsenodeids", "nodeids", "missing_value_tracks_true")
         )
-        inner = np.asarray([mode == b"BRANCH_LEQ" for mode in values["nodes_modes"]])[here]
+        inner = np.asarray([mode == b"BRANCH_LEQ" for mode in values["nodes_modes"]])[in_tree]
         if (ids != np.arange(len(ids))).any() or (np.minimum(left, right)[inner] <= np.flatnonzero(inner)).any():
             raise SettingNotReadError("its nodes are in another order than below their parents", ".")
         value = np.zeros((len(ids), k))
@@ -218,7 +218,7 @@ def _forest(nodes: Nodes, table: Records, classes: int, weight: Numbers) -> Fore
         value = np.hstack([1 - value, value]) if second else value
         bare = Tree(
             feature=np.where(inner, feature, LEAF),
-            threshold=np.asarray(values["nodes_values"], dtype=np.float64)[here],
+            threshold=np.asarray(values["nodes_values"], dtype=np.float64)[in_tree],
             left=np.where(inner, left, LEAF),
             right=np.where(inner, right, LEAF),
             missing_left=missing.astype(np.bool_),
@@ -226,8 +226,8 @@ def _forest(nodes: Nodes, table: Records, classes: int, weight: Numbers) -> Fore
             share=np.zeros(len(x)),
             rounding=np.zeros(len(ids)),
         )
-        found.append(_located(Grown.of(bare, x), x, targets.astype(np.float64), weight, value))
-    return Forest(tuple(found), rounded=True)
+        located.append(_located(Grown.of(bare, x), x, targets.astype(np.float64), weight, value))
+    return Forest(tuple(located), rounded=True)
 
 
 def _located(grown: Grown, x: Numbers, targets: Numbers, weight: Numbers, value: Numbers) -> Tree:
@@ -246,8 +246,8 @@ def _located(grown: Grown, x: Numbers, targets: Numbers, weight: Numbers, value:
         )
     differs = weight * np.abs(targets - value[leaf]).max(1) > 4 * rounding[leaf]
     shown = (weight > 0) & (differs | (count[leaf] == 1))  # (n,)
-    kept = np.where(shown, weight, 0.0)
-    totals = value * np.bincount(leaf, kept, len(value))[:, None]
+    shown_weight = np.where(shown, weight, 0.0)
+    totals = value * np.bincount(leaf, shown_weight, len(value))[:, None]
     tree = replace(grown.tree, share=shown.astype(np.float64))
     middle = off_middle(Grown.of(replace(tree, share=None), x), x)  # (m,)
     near = middle <= 2 * UNIT * np.abs(tree.threshold)
@@ -255,7 +255,7 @@ def _located(grown: Grown, x: Numbers, targets: Numbers, weight: Numbers, value:
         tree,
         size=grown.sums(shown.astype(np.float64)),
         between_neighbours=bool(near.all()) and bool(shown.all()),
-        labels=LabelSums(totals, kept, np.where(is_leaf, rounding, np.inf)) if shown.any() else None,
+        labels=LabelSums(totals, shown_weight, np.where(is_leaf, rounding, np.inf)) if shown.any() else None,
     )
 
 
