@@ -391,7 +391,7 @@ class _Line:
             notes.append(f"{NO_LABELS}, and none counts as right.")
         if any(part.fitted.hazards is not None for part in self.parts):
             notes.append(
-                "the adversary knows time and event of the missing row. Of several rows that solve the score equation "
+                "the adversary knows time and event (and stratum) of the missing row. Of several rows that solve the score equation "
                 "the one nearest to the truth counts."
             )
         elif self.label_given:
