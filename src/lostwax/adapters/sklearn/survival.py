@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
+from lostwax.adapters.sklearn.inputs import is_frame
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
 from lostwax.attacks.closed_form.partial_likelihood import score_statistic
 from lostwax.games import Fitted, ProportionalHazards, Records
@@ -94,7 +95,7 @@ def publish_cox(cox: Cox, place: Place, labels: Any, weight: Tensor, reader: Pip
 
 def _strata(cox: Cox, X: Any) -> Tensor:
     """(n,) the number of each row's stratum; raises if these are no columns of X."""
-    if absent := [name for name in cox.strata if name not in getattr(X, "columns", ())]:
+    if absent := [name for name in cox.strata if not (is_frame(X) and name in X.columns)]:
         raise ValueError(f"audit: {cox.source} has strata by {', '.join(absent)}. Pass X as a data frame with them.")
     return torch.from_numpy(X.groupby([*cox.strata], dropna=False, observed=True).ngroup().to_numpy(np.int64))
 
