@@ -184,6 +184,6 @@ def played(name, sources):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--play"]:
         warnings.simplefilter("ignore")
-        print(json.dumps(answer(CASES[sys.argv[2]])))
+        print("\n" + json.dumps(answer(CASES[sys.argv[2]])))  # libraries leave unfinished lines
     else:
         main()
