@@ -36,7 +36,7 @@ from lostwax.attacks.closed_form.undetermined import Crowd, from_sums, middle, w
 from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts
 from lostwax.progress import counted
-from lostwax.seeds import generator
+from lostwax.seeds import generator, one_thread
 
 CERTAIN = 1e-3  # predicted error of a certified row, in deviations of the columns
 CLOSE = 1e-6  # misfit of a row that is taken for one, unless rounding hides more
@@ -69,10 +69,11 @@ def missing_rows(fitted: Fitted, games: Tensor, *, seed: int, rehearsals: int = 
 
     `rehearsals` are games about known rows: how far off predicted errors of rows are that are not determined.
     """
-    answers = [
-        _Game.of(fitted, rows, generator(seed, "missing rows", number), rehearsals).answer()
-        for number, rows in enumerate(counted(games, "missing rows: games", len(games)))
-    ]
+    with one_thread():  # systems are small: on a busy machine threads that wait for each other take ten times the work
+        answers = [
+            _Game.of(fitted, rows, generator(seed, "missing rows", number), rehearsals).answer()
+            for number, rows in enumerate(counted(games, "missing rows: games", len(games)))
+        ]
     x, y, certified, predicted = (torch.stack(part) for part in zip(*answers, strict=True))
     return MissingRows(Records(x, y), certified, predicted)
 
