@@ -18,7 +18,7 @@ import torch
 
 import lostwax as lw
 from lostwax.shadows import Game, Ray
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 WORKERS, MODELS, STEPS = (1, 2, 4), 32, 110
 HEAD = "a linear head of 650 parameters"
@@ -96,9 +96,9 @@ def scaling():
 
 
 def main():
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    parse(argparse.ArgumentParser(description=__doc__.splitlines()[0]))
     torch.set_num_threads(1)
-    print(f"written to benchmarks/results/{write_rows(__file__, scaling()).name}")
+    print(f"written to {write_rows(__file__, scaling())}")
 
 
 if __name__ == "__main__":

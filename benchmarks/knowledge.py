@@ -37,7 +37,7 @@ from lostwax.attacks.closed_form.missing_rows import missing_rows, most_missing
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.seeds import generator
 from lostwax.trainers.optimum import polish
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 REBUILT = 0.05  # deviations
@@ -213,8 +213,7 @@ def main():
     parser.add_argument("--nets", type=int, default=10, help="games per point with nets; 0: none")
     parser.add_argument("--forest", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
-    parser.add_argument("--out", type=Path, help="folder for the rows, instead of results/ beside the script")
-    options = parser.parse_args()
+    options = parse(parser)
     warnings.simplefilter("ignore")
     rows, curves = [], {}
     for name in options.cases:
@@ -226,7 +225,7 @@ def main():
     if options.forest:
         more, curves["forest"] = forest()
         rows += more
-    path = write_rows(__file__, rows, into=options.out)
+    path = write_rows(__file__, rows)
     draw(curves, FIGURE if options.out is None else options.out / "knowledge.svg")
     print("written to", path)
 

@@ -391,8 +391,8 @@ class _Line:
             notes.append(f"{NO_LABELS}, and none counts as right.")
         if any(part.fitted.hazards is not None for part in self.parts):
             notes.append(
-                "the adversary knows time and event of the missing row. Of several rows that solve the score equation "
-                "the one nearest to the truth counts."
+                "the adversary knows time and event (and stratum) of the missing row. Of several rows that solve the "
+                "score equation the one nearest to the truth counts."
             )
         elif self.label_given:
             notes.append("fitted without an intercept: the adversary knows the label (Balle et al. 2022, Theorem 8).")

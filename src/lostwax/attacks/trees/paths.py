@@ -143,7 +143,8 @@ class Narrowing:
 
     def neighbours(self, threshold: Floats, other: Floats) -> tuple[Floats, Floats]:
         """The lowest and highest v for which (v + other) / 2 rounds to the threshold."""
-        slack = 4 * np.spacing(np.maximum(np.abs(threshold), np.abs(other)))
+        size = np.maximum(np.abs(threshold), np.abs(other))
+        slack = 4 * np.spacing(size.astype(np.float32) if self.forest.rounded else size)
         value = 2 * threshold - other
         return self._nearest(value - slack, np.inf), self._nearest(value + slack, -np.inf)
 
