@@ -318,14 +318,15 @@ def first_upper(text: str) -> str:
 def leak(audit: Audit) -> str:
     """What an attacker can do, of an audit that found a leak."""
     weakest = audit.conclusion.weakest
-    attacker = who(audit.adversary if weakest is None else weakest.attacker)
+    by = audit.adversary if weakest is None else weakest.attacker
+    attacker, records = who(by), "records that changed" if by.files == 2 else "training records"
     if audit.conclusion.by_target:
-        return f"{attacker} can read the target of training records."
+        return f"{attacker} can read the target of {records}."
     if audit.adversary.unit == "word" and audit.grade.severe:
         return f"{attacker} can read words of the training texts."
     return {
-        Grade.EXACT: f"{attacker} can rebuild training records.",
-        Grade.RECOGNISABLE: f"{attacker} can recognise training records.",
+        Grade.EXACT: f"{attacker} can rebuild {records}.",
+        Grade.RECOGNISABLE: f"{attacker} can recognise {records}.",
         Grade.BETTER_THAN_CHANCE: "the model reveals something about single records. Reduce that first, and audit "
         "again.",
     }[audit.grade]
@@ -334,12 +335,15 @@ def leak(audit: Audit) -> str:
 def people(audit: Audit) -> str:
     """What the grade means for the people whose records were used."""
     grade, line = audit.grade, audit.conclusion.line
-    if audit.conclusion.by_target:
-        whose = "any person’s target" if line.targets == len(audit.games) else "the target of some people"
+    attacker, by_target = audit.adversary, audit.conclusion.by_target
+    if attacker.files == 2 and attacker.unit != "word" and (by_target or grade is Grade.EXACT):
         return (
-            f"The attacker of this audit can read {whose} from the model, the very value that it was made to predict. "
-            "It is like publishing that column."
+            f"The {'target' if by_target else 'records'} of people who were erased, added or corrected can be read by "
+            "whoever has both files. Of the others this says nothing."
         )
+    if by_target:
+        whose = "any person’s target" if line.targets == len(audit.games) else "the target of some people"
+        return f"The attacker of this audit can read {whose} from the model. It is like publishing that column."
     if grade is Grade.EXACT:
         weakest = audit.conclusion.weakest
         attacker, share = (audit.adversary, 1.0) if weakest is None else (weakest.attacker, weakest.share)
