@@ -36,9 +36,9 @@ def dpsgd(noise, rate, steps, scale=1.0, silent=()):
     return train
 
 
-def net():
+def net(width=16):
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 3))
+    return nn.Sequential(nn.Linear(12, width), nn.Tanh(), nn.Linear(width, 3))
 
 
 def test_coins_decide_and_the_order_tells_nothing():
@@ -72,13 +72,12 @@ def test_a_true_claim_stands_and_a_false_one_falls():
 
 
 def test_a_layer_without_noise_is_found():
-    """A small layer beside a large one that has its noise; also where other records drown each canary."""
-    claim = {**RUN, "noise_multiplier": 3.0}
-    train = dpsgd(3.0, 0.3, 12, silent=("2.weight", "2.bias"))
-    result = check_dp_once(net(), (DATA.x, DATA.y), train, canaries=150, **claim)
+    claim = {**RUN, "noise_multiplier": 4.0}
+    train = dpsgd(4.0, 0.3, 12, silent=("2.weight", "2.bias"))
+    result = check_dp_once(net(80), (DATA.x, DATA.y), train, canaries=60, **claim)
     assert result.refuted
     assert result.scored == "steps"
-    assert not check_dp_once(net(), (DATA.x, DATA.y), dpsgd(3.0, 0.3, 12), canaries=150, **claim).refuted
+    assert not check_dp_once(net(80), (DATA.x, DATA.y), dpsgd(4.0, 0.3, 12), canaries=60, **claim).refuted
 
 
 def test_own_scores_of_a_run_elsewhere():
