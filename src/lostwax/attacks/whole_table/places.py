@@ -210,8 +210,9 @@ class CodedTree:
 
     def leaves(self, boxes: Boxes, open_nodes: Bools) -> tuple[Ints, Ints]:
         """The leaves that boxes reach through open nodes: numbers of the boxes, and of the leaves."""
-        tree, ends = self.tree, []
+        tree = self.tree
         origin, node = np.arange(len(boxes.low)), np.zeros(len(boxes.low), dtype=np.intp)
+        ends = [(origin[:0], node[:0])]
         while len(node):
             ended = tree.feature[node] == LEAF
             ends.append((origin[ended], node[ended]))
