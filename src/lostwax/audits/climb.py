@@ -177,8 +177,9 @@ class _Played(NamedTuple):
 
     def and_more(self, more: _Played) -> _Played:
         """These games, and more about the same table."""
-        parts = (torch.cat([getattr(each, name) for each in (self, more)]) for name in ("games", "guesses"))
-        return _Played(self.x, *parts, *(np.concatenate(pair) for pair in zip(self[3:], more[3:], strict=True)))
+        games, guesses = torch.cat([self.games, more.games]), torch.cat([self.guesses, more.guesses])
+        back, certified = np.concatenate([self.back, more.back]), np.concatenate([self.certified, more.certified])
+        return _Played(self.x, games, guesses, back, certified)
 
     def chance(self, scoring: Scoring) -> float:
         """How often luck brings a guess near a row: the guesses of other games, in which the row is not missing."""

@@ -197,7 +197,11 @@ def _stands_out(
         pulled, reached, answers = values(tried)
         better, longest = reached < value, (tried - u).abs().max()
         moves = better[:, None]
-        u, pull, outputs = (torch.where(moves, *pair) for pair in ((tried, u), (pulled, pull), (answers, outputs)))
+        u, pull, outputs = (
+            torch.where(moves, tried, u),
+            torch.where(moves, pulled, pull),
+            torch.where(moves, answers, outputs),
+        )
         value = torch.where(better, reached, value)
         damping = torch.where(better, damping / 5, damping * 5)
         if longest < SETTLED:

@@ -171,7 +171,8 @@ def several_missing(
         raise ValueError(f"{fitted.name}: no tree tells on which rows it was grown.")
     left = left_to(rows, forest, x, y)
     table = WholeTable(search)(left, x.shape[1], values=values, one_hot=one_hot)
-    proven, x[rows] = table.certain.all(1), table.x
+    proven: Bools = np.asarray(table.certain.all(1))
+    x[rows] = table.x
     drawn = ~np.isin(np.arange(len(x)), rows[~proven])  # rows whose path is known
     forest = replace(forest, trees=tuple(replace(tree, share=_shares(tree) * drawn) for tree in forest.trees))
     bounds = Bounds(table.low, table.high, np.zeros(table.low.shape, dtype=np.bool_))
