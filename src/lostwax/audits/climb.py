@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form.missing_rows import missing_rows, most_missing
 from lostwax.attacks.trees import several_missing
-from lostwax.attacks.whole_table import Search
+from lostwax.attacks.whole_table import Search, WholeTable
 from lostwax.audits.ladder import Rung
 from lostwax.audits.opened_trees import Public
 from lostwax.audits.play import Settings
@@ -37,7 +37,8 @@ LEVEL = 0.01  # probability by luck of what counts
 WORST_FITTED = 2  # rows that are tried where nothing comes back of others
 MOST = 64  # missing rows
 EQUATIONS, TREES = "ClosedForm, several rows missing", "TreeConstraints, several rows missing"
-SECONDS = 2.0  # of the search for rows with the counts of all trees, and as long again to prove that they are the only
+# of the search for rows with the counts of all trees, and as long again to prove that they are the only ones
+SECONDS, PLACES = 2.0, 2_000
 
 
 class Sizes(NamedTuple):
@@ -48,7 +49,7 @@ class Sizes(NamedTuple):
     feasible: int
 
 
-NUMBERS, NODES = Sizes(300, 2_000, 20_000), Sizes(4_000, 20_000, 1_000_000)  # of equations, of trees
+NUMBERS, NODES = Sizes(300, 2_000, 20_000), Sizes(4_000, 8_000, 1_000_000)  # of equations, of trees
 
 
 class Problem(NamedTuple):
@@ -89,8 +90,13 @@ class Problem(NamedTuple):
             guesses, certified = [], []
             for rows in games:
                 own = rows if part.rows is None else part.rows[rows]
-                search = Search(SECONDS, 1)
-                bounds, proven = several_missing(part.fitted, own.numpy(), public.values, public.one_hot, search=search)
+                bounds, proven = several_missing(
+                    part.fitted,
+                    own.numpy(),
+                    public.values,
+                    public.one_hot,
+                    solver=WholeTable(Search(SECONDS, 1), PLACES),
+                )
                 known = x.clone()
                 known[rows] = torch.nan
                 cells = released.columns.likeliest(within(bounds), known, rows)

@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from lostwax.adapters.sklearn import released
 from lostwax.attacks.trees import several_missing
-from lostwax.attacks.whole_table import Search
+from lostwax.attacks.whole_table import Search, WholeTable
 
 FLAGS = np.array([0.0, 1.0])
 
@@ -21,7 +21,7 @@ def solved(model, x, y, rows):
     """Bounds of the missing rows, and which are proven."""
     (part,) = (part for part in released(model, (x, y)).parts if part.fitted.forest is not None)
     public = {column: FLAGS for column in range(x.shape[1]) if np.isin(x[:, column], FLAGS).all()}
-    return several_missing(part.fitted, np.array(rows), public, (), search=Search(5.0, 1))
+    return several_missing(part.fitted, np.array(rows), public, (), solver=WholeTable(Search(5.0, 1)))
 
 
 def counts(model, x, y):
@@ -117,4 +117,6 @@ def test_rows_of_another_table_contradict_the_counts():
     other = part.fitted.table.x.flip(0)
     part.fitted.table.x[:] = other
     with pytest.raises(ValueError, match="No table has the counts"):
-        several_missing(part.fitted, np.arange(2), dict.fromkeys(range(5), FLAGS), (), search=Search(5.0, 1))
+        several_missing(
+            part.fitted, np.arange(2), dict.fromkeys(range(5), FLAGS), (), solver=WholeTable(Search(5.0, 1))
+        )

@@ -23,7 +23,7 @@ from lostwax.attacks.trees.paths import (
     near_zero,
     zeros,
 )
-from lostwax.attacks.whole_table import Search, WholeTable
+from lostwax.attacks.whole_table import WholeTable
 from lostwax.games import Fitted, Note, Part, Topic
 from lostwax.games.cells import Revealed
 from lostwax.games.trees import LEAF, Bools, Bounds, Floats, Forest, Ints, LabelSums, Tree
@@ -152,7 +152,7 @@ def _left(sums: LabelSums, node: Ints, added: Floats) -> tuple[Floats, Floats]:
 
 
 def several_missing(
-    fitted: Fitted, rows: Ints, values: Mapping[int, Floats], one_hot: Sequence[Sequence[int]], *, search: Search
+    fitted: Fitted, rows: Ints, values: Mapping[int, Floats], one_hot: Sequence[Sequence[int]], *, solver: WholeTable
 ) -> tuple[Bounds, Bools]:
     """Bounds (k, d) of some rows, of which an adversary knows all others, and (k,) which are proven.
 
@@ -170,7 +170,7 @@ def several_missing(
     if not forest.trees:
         raise ValueError(f"{fitted.name}: no tree tells on which rows it was grown.")
     left = left_to(rows, forest, x, y)
-    table = WholeTable(search)(left, x.shape[1], values=values, one_hot=one_hot)
+    table = solver(left, x.shape[1], values=values, one_hot=one_hot)
     proven: Bools = np.asarray(table.certain.all(1))
     x[rows] = table.x
     drawn = ~np.isin(np.arange(len(x)), rows[~proven])  # rows whose path is known
