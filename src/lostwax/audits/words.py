@@ -91,6 +91,9 @@ class Words:
         """What a manager reads where somebody else than the adversary of the games needs less for the same grade."""
         attacker, can = rung.attacker, first_upper(who(rung.attacker))
         records = f"{count(rung.rebuilt)} of {count(rung.tried)} {attacker.unit}s"
+        if rung.by_membership:
+            often = "" if rung.grade is Grade.RECOGNISABLE else ", more often than by guessing"
+            return f"{can} can tell whether a person was in the training set{often}."
         if rung.grade is Grade.BETTER_THAN_CHANCE:
             return f"{can} learns more about single {attacker.unit}s than guessing tells."
         if rung.grade is Grade.RECOGNISABLE:
@@ -303,7 +306,7 @@ def reached(rung: Rung) -> str:
     if rung.grade is None:
         return "not tried"
     if not rung.tried:
-        return ""
+        return rung.reason if rung.by_membership else ""
     low, high = rung.interval
     sure = f"; 95{SIGN} interval {interval(low, high)}" if rung.games else ""
     worst = f", and {count(rung.worst_fitted)} of those that the model fits worst" if rung.worst_fitted else ""
