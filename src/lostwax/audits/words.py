@@ -205,10 +205,10 @@ class Words:
         if self.audit.membership is not None:
             share, positives = self.audit.membership.share, self.audit.membership.true_positives
             yield (
-                "Was this person in it? Of a person who was and one who was not, the right one is named in "
-                f"{percent(share.value)} of pairs (95{SIGN} interval {interval(share.low, share.high)}); guessing "
-                f"names it in 50{SIGN}. At a false-positive rate of 1{SIGN}, {percent(positives.value)} of people "
-                f"({interval(positives.low, positives.high)}) are recognised."
+                f"Was this person in it? To {who(self.audit.adversary)}: of a person who was and one who was not, the "
+                f"right one is named in {percent(share.value)} of pairs (95{SIGN} interval "
+                f"{interval(share.low, share.high)}); guessing names it in 50{SIGN}. At a false-positive rate of 1{SIGN}, "
+                f"{percent(positives.value)} of people ({interval(positives.low, positives.high)}) are recognised."
             )
 
     def _ceiling(self) -> str:
