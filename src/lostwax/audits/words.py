@@ -207,8 +207,9 @@ class Words:
             yield (
                 f"Was this person in it? To {who(self.audit.adversary)}: of a person who was and one who was not, the "
                 f"right one is named in {percent(share.value)} of pairs (95{SIGN} interval "
-                f"{interval(share.low, share.high)}); guessing names it in 50{SIGN}. At a false-positive rate of 1{SIGN}, "
-                f"{percent(positives.value)} of people ({interval(positives.low, positives.high)}) are recognised."
+                f"{interval(share.low, share.high)}); guessing names it in 50{SIGN}. At a false-positive rate of "
+                f"1{SIGN}, {percent(positives.value)} of people ({interval(positives.low, positives.high)}) are "
+                "recognised."
             )
 
     def _ceiling(self) -> str:
