@@ -45,6 +45,7 @@ WALKS = (400, 4_000)  # to corners, until one is a row
 STARTS = 64  # of roots, per row that is missing
 ROUNDS, ROUND = 6, 64  # of whole sets of rows, at most
 FIRST_STEPS = 15  # after which the best quarter goes on
+HOPELESS = 10.0  # misfit of the best set of a round then: sets that end at a root are near 1
 MOST_TRIED = 60  # candidates of a section
 POLISH = 8  # steps
 REHEARSALS = 6
@@ -326,6 +327,8 @@ class _Game:
             c, labels = self.prior.draw_sets(section, ROUND, self.rng)
             kinds = self._of_labels(labels)
             c, value = descend(section, self.terms, c, kinds, FIRST_STEPS)
+            if not value.min() < HOPELESS:
+                return
             best = value.argsort()[: ROUND // 4]
             c, value = descend(section, self.terms, c[best], kinds.at(best))
             if value.min() < enough:
