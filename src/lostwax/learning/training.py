@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -281,17 +282,18 @@ class SavedFolder(NamedTuple):
         except ValueError as error:
             raise ValueError(f"{source}: {folder / WORDS} is damaged ({error}). Save it again.") from error
         tensors = read_tensors(source, folder / TENSORS, str(device))
-        if not isinstance(words, dict) or words.get("tensors") != _mark(tensors):
+        if not isinstance(words, dict) or words.get("tensors") not in _marks(words, tensors):
             raise ValueError(
                 f"{source}: {folder / WORDS} does not belong to the {TENSORS} beside it: saving was cut short, or one "
-                "of them was replaced. Save it again."
+                "of them was replaced or damaged. Save it again."
             )
         return cls(words, tensors)
 
     def write(self, folder: str | Path) -> Path:
         """Write the folder, with the versions of lostwax and its dependencies."""
         folder = files.named("save", folder)
-        words = {**self.words, "versions": versions(), "tensors": _mark(self.tensors)}
+        words = {**self.words, "versions": versions()}
+        words["tensors"], _ = _marks(words, self.tensors)
         files.make_folder("save", folder)
         files.sweep(folder)
         with (
@@ -326,6 +328,8 @@ def check_same(subject: str, before: Mapping[str, Any], now: Mapping[str, Any], 
             raise ValueError(f"{subject} with {name} {before[name]}, but this is {value}. {cure} the same {name}.")
 
 
-def _mark(tensors: Mapping[str, Tensor]) -> str:
-    """A fingerprint by which the settings refer to the tensors saved with them."""
-    return fingerprint(*(tensors[name] for name in sorted(tensors)))
+def _marks(words: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[str, str]:
+    """Fingerprints by which the settings refer to the tensors saved with them and to themselves; as up to 0.2.0."""
+    ours = fingerprint(*(tensors[name] for name in sorted(tensors)))
+    text = json.dumps({name: value for name, value in words.items() if name != "tensors"}, sort_keys=True)
+    return f"{ours}:{sha256(text.encode()).hexdigest()}", ours

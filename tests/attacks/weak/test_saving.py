@@ -141,6 +141,18 @@ def test_tensors_and_words_of_two_saves_are_noticed(tmp_path):
         QUICK.load(tmp_path / "1", knowledge())
 
 
+def test_an_edited_number_is_noticed_and_saves_of_earlier_versions_are_read(tmp_path):
+    trained = QUICK.prepare(knowledge(), seed=0)
+    trained.save(tmp_path)
+    path = tmp_path / "reconstructor.json"
+    words = json.loads(path.read_text())
+    path.write_text(json.dumps(words | {"validation_error": words["validation_error"] / 2}))
+    with pytest.raises(ValueError, match=r"replaced or damaged\. Save it again"):
+        QUICK.load(tmp_path, knowledge())
+    path.write_text(json.dumps(words | {"tensors": words["tensors"].partition(":")[0]}))  # as up to 0.2.0
+    assert same(QUICK.load(tmp_path, knowledge()), trained)
+
+
 def test_a_checkpoint_of_another_training_is_left_alone(tmp_path):
     kept = replace(QUICK, checkpoint=tmp_path)
     kept.prepare(knowledge(), seed=0)
