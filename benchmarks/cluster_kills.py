@@ -3,10 +3,9 @@
     python benchmarks/cluster_kills.py [KIND ...]
 
 The cluster is real: Ray's processes of three nodes with one core each, on this machine. Every audit runs in a process
-of its own, first without a cluster, then four times on it, with `Checkpoints` on `Ray`:
+of its own, first without a cluster, then three times on it, with `Checkpoints` on `Ray`:
 
-- nothing is killed;
-- a worker is killed while it trains: SIGKILL;
+- workers are killed while they train: SIGKILL, up to three times;
 - a node is killed while one of its workers trains: SIGKILL to all of its processes. Another one joins afterwards;
 - the driver, which is the process that runs the audit, is killed once a part of its work is on disk, and run again.
 
@@ -47,8 +46,8 @@ from lostwax.shadows import Checkpoints, Ray
 from lostwax_dev.results import Row, write_rows
 
 LOOPBACK = "127.0.0.1"
-LOSSES = {"nothing": 0, "worker": 3, "node": 1, "driver": 1}  # kills, at most
-SPARED = 3.0  # seconds: who trains is killed once another model is kept, or after these
+LOSSES = {"worker": 3, "node": 1, "driver": 1}  # kills, at most
+SPARED = 15.0  # seconds: who trains is killed once another model is kept, or after these
 PATIENCE = 300  # seconds for one audit
 Audit = Callable[[Any, Path], Any]
 
@@ -257,7 +256,7 @@ def on_cluster(nodes: Nodes, kind: str, loss: str, folder: Path, alone: Path) ->
     folder.mkdir()
     start, kills, kept, due = time.perf_counter(), 0, 0, math.inf
     process = started(kind, folder, nodes.address)
-    while loss != "nothing" and process.poll() is None and kills < LOSSES[loss]:
+    while process.poll() is None and kills < LOSSES[loss]:
         time.sleep(0.02)
         found = len(list(folder.glob("kept/*.safetensors")))
         if loss == "driver":
@@ -294,8 +293,8 @@ def table_of(kinds: list[str]) -> list[Row]:
             for loss in LOSSES:
                 run = on_cluster(nodes, kind, loss, folder / loss, alone)
                 word = "same bytes" if run.same else "OTHER BYTES"
-                word = word if run.kills or loss == "nothing" else "none trained"
-                what = "on the cluster" if loss == "nothing" else f"{run.kills} x {loss} killed"
+                word = word if run.kills else "none trained"
+                what = f"{run.kills} x {loss} killed"
                 print(f"{KINDS[kind].title}: {what}: {word} ({run.kept} files, {run.seconds:.0f} s)", flush=True)
                 rows.append(Row(f"{kind}.{loss}", f"{KINDS[kind].title}: {what}", word, seed=0))
     return rows

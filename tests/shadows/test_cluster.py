@@ -14,6 +14,6 @@ def test_the_bytes_are_those_without_a_cluster(kind, root):
     command = [sys.executable, "-W", "ignore", "cluster_kills.py", kind]
     done = subprocess.run(command, cwd=root / "benchmarks", capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    _, worker, node, driver = done.stdout.splitlines()
+    worker, node, driver = done.stdout.splitlines()
     for what, line in (("worker", worker), ("node", node), ("driver", driver)):
         assert f"x {what} killed: same bytes" in line
