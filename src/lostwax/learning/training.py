@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -238,7 +237,6 @@ class ErrorLine(NamedTuple):
 
 UNKNOWN_ERRORS = ErrorLine(torch.inf, 0.0), torch.inf  # predicted and validated, of an untrained reconstructor
 
-
 TENSORS, WORDS = "reconstructor.safetensors", "reconstructor.json"
 
 
@@ -274,9 +272,7 @@ class SavedFolder(NamedTuple):
         """Read a folder, with tensors on the device; errors name `source`."""
         folder = files.named(source, folder)
         if not (folder / TENSORS).is_file() or not (folder / WORDS).is_file():
-            raise FileNotFoundError(
-                f"{source}: {folder} holds no {TENSORS} and {WORDS}. Name a folder that save wrote."
-            )
+            raise FileNotFoundError(f"{source}: {folder} holds no {TENSORS} and {WORDS}. Name one that save wrote.")
         try:
             words = json.loads((folder / WORDS).read_text(encoding="utf-8"))
         except ValueError as error:
@@ -332,4 +328,4 @@ def _marks(words: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[str
     """Fingerprints by which the settings refer to the tensors saved with them and to themselves; as up to 0.2.0."""
     ours = fingerprint(*(tensors[name] for name in sorted(tensors)))
     text = json.dumps({name: value for name, value in words.items() if name != "tensors"}, sort_keys=True)
-    return f"{ours}:{sha256(text.encode()).hexdigest()}", ours
+    return f"{ours}:{fingerprint(torch.tensor(list(text.encode())))}", ours

@@ -50,7 +50,7 @@ def test_another_architecture_is_refused(tmp_path):
         other.load(folder, knowledge())
     with pytest.raises(ValueError, match="was saved with net Linear"):
         QUICK.load(folder, knowledge(net=torch.nn.Linear(64, 4)))
-    with pytest.raises(FileNotFoundError, match="Name a folder that save wrote"):
+    with pytest.raises(FileNotFoundError, match="Name one that save wrote"):
         QUICK.load(tmp_path / "nothing", knowledge())
     trained = QUICK.prepare(knowledge(), seed=0)
     with pytest.raises(ValueError, match=r"WeakRecoNN.tune: .* trained with reader"):
