@@ -174,6 +174,7 @@ KINDS = {
 def run(kind: str, folder: Path, address: str | None) -> None:
     """The driver: one audit, and its report."""
     torch.set_num_threads(1)
+    torch.manual_seed(0)  # nets start from the same weights in every process
     engine = None if address is None else Checkpoints(folder / "kept", Ray(address))
     (folder / "started").touch()
     lw.report(KINDS[kind].audit(engine, folder), folder / "report")
