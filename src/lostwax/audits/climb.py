@@ -89,10 +89,10 @@ class Problem(NamedTuple):
         def solve(games: Tensor) -> tuple[Tensor, Bools]:
             guesses, certified = [], []
             for rows in games:
-                own = rows if part.rows is None else part.rows[rows]
+                rows_of_part = rows if part.rows is None else part.rows[rows]
                 bounds, proven = several_missing(
                     part.fitted,
-                    own.numpy(),
+                    rows_of_part.numpy(),
                     public.values,
                     public.one_hot,
                     solver=WholeTable(Search(SECONDS, 1), PLACES),

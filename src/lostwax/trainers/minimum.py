@@ -77,7 +77,7 @@ def excess(slope: Tensor, rounding: Tensor) -> float:
 def curvatures(loss: Loss, outputs: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """The Hessian of each row's weighted loss in its outputs, (n, c, c)."""
     (n, c), columns = outputs.shape, []
-    for units in torch.eye(c).to(outputs).split(c if outputs.numel() < FEW_NUMBERS else 1):  # all in one call, of few
+    for units in torch.eye(c).to(outputs).chunk(1 if outputs.numel() < FEW_NUMBERS else c):  # all in one call, of few
         k = len(units)
         every, labels = outputs.repeat(k, 1), y.expand(k, *y.shape).flatten(0, 1)
         columns.append(curvature_times(loss, every, labels, units.repeat_interleave(n, 0)).view(k, n, c))
