@@ -249,9 +249,9 @@ class _Pair:
 
     def by_sums(self) -> Iterator[Told]:
         """Differences of sums, group by group."""
-        (fitted, other), (here, there) = (self.here.fitted, self.there.fitted), self.squares
+        fitted, other, (here, there), common = self.here.fitted, self.there.fitted, self.squares, self.changes.shared
         for place, (sums, later) in enumerate(zip(fitted.sums, other.sums, strict=False)):
-            weighted = sums.weighted and not _same_weights(fitted.weight, other.weight, self.changes.shared)
+            weighted = sums.weighted and not torch.equal(fitted.weight[common[0]], other.weight[common[1]])
             if weighted or not bool(self.map.usable.any()):
                 why = "the weights of all rows changed" if weighted else "the steps before it changed all rows"
                 self.unread.append(f"{sums.source} was not compared: {why}.")
@@ -378,10 +378,6 @@ def _grouped(sums: Sums, groups: int) -> tuple[Tensor, Tensor]:
 
 def _joined(totals: Tensor, groups: int) -> Tensor:
     return totals.sum(0, keepdim=True) if groups == 1 else totals
-
-
-def _same_weights(first: Tensor, second: Tensor, shared: tuple[Tensor, Tensor]) -> bool:
-    return torch.equal(first[shared[0]], second[shared[1]])
 
 
 def _solved(
