@@ -1,7 +1,7 @@
 """How much of a whole table do boosted trees reveal to an attacker who knows no row of it?
 
     python benchmarks/boosting_without_knowledge.py [--tables FILE] [--study timberstrike libraries proofs ...]
-        [--names diabetes_0 stroke_1 ...] [--models xgboost-8 lightgbm ...] [--binary FOLDER] [--into FOLDER]
+        [--names diabetes_0 stroke_1 ...] [--models xgboost-8 lightgbm ...] [--binary FOLDER] [--out FOLDER]
 
 `FILE` is an .npz with the training tables of TimberStrike's experiments (github.com/necst/TimberStrike, folder `data`):
 `diabetes_{0,1,2}_{x,y}` and `stroke_{0..4}_{x,y}`. `FOLDER` of `--binary` holds DRAFT's tables (compas.csv, adult.csv
@@ -39,7 +39,7 @@ from lostwax.attacks.whole_table.guesses import values_of
 from lostwax.attacks.whole_table.places import Boxes, Grid
 from lostwax.games.trees import Forest
 from lostwax.reports.charts import COLOURS, style
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 TOLERANCE = 0.319  # standard deviations
 BINARY = np.array([0.0, 1.0])
@@ -150,7 +150,7 @@ def measure(model, x, y, seconds, seed=0, one_hot=()):
     )
 
 
-def report(key, title, found, seed=0, paper=None, into=None):
+def report(key, title, found, seed=0, paper=None):
     print(
         f"{title}: {found.score:.1%} of cells (blind {found.blind:.1%}, columns {found.columns:.1%}, reachable "
         f"{found.most:.1%}), certified {found.certified:.0%}, exact {found.exact:.0%}, false {found.false}, labels "
@@ -181,7 +181,6 @@ def report(key, title, found, seed=0, paper=None, into=None):
         __file__,
         [Row(f"{key}.score", f"{title}: {names['score']}", found.score, paper=paper, seed=seed), *rows],
         keep_others=True,
-        into=into,
     )
 
 
@@ -217,7 +216,7 @@ def timberstrike(options):
             said = {"xgboost": f"XGBoost of depth {depth}", "bare": f"XGBoost of depth {depth}, sum_hessian removed"}
             title = f"{name}, {len(x):,} rows, {said.get(library, 'LightGBM')}"
             found = measure(model, x, y, options.seconds)
-            report(f"{name}.{kind}", title, found, paper=paper if library == "xgboost" else None, into=options.into)
+            report(f"{name}.{kind}", title, found, paper=paper if library == "xgboost" else None)
 
 
 LIBRARIES = {
@@ -244,7 +243,7 @@ def libraries(options):
                 kind = "binary columns, " if binary else ""
                 key = f"breast-cancer.{'binary.' if binary else ''}{rows}.{name.lower()}"
                 found = measure(make().fit(x, y), x, y, options.seconds)
-                report(key, f"breast cancer, {kind}{rows} rows, {name}", found, into=options.into)
+                report(key, f"breast cancer, {kind}{rows} rows, {name}", found)
 
 
 def curves(options):
@@ -262,7 +261,7 @@ def curves(options):
             boost = (xgb.XGBRegressor if name == "diabetes" else xgb.XGBClassifier)(**CONFIGURED, max_depth=6)
             found = measure(boost.fit(*some), *some, options.seconds, one_hot=ONE_HOT.get(name, ()))
             title = f"{name}, {rows:,} rows, XGBoost of depth 6"
-            report(f"curves.{name.replace(' ', '-')}.{rows}", title, found, into=options.into)
+            report(f"curves.{name.replace(' ', '-')}.{rows}", title, found)
             points.setdefault(name, []).append((rows, found.score, found.blind, found.processor))
     with style():
         figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
@@ -327,7 +326,7 @@ def proofs(options):
         Row("proofs.cells", "certified cells", cells, seed=0),
         Row("proofs.false", "rows with a certified cell that is false", false, seed=0),
     ]
-    write_rows(__file__, rows, keep_others=True, into=options.into)
+    write_rows(__file__, rows, keep_others=True)
 
 
 def rounded(digits):
@@ -388,7 +387,7 @@ def scale(options):
     x, y = make_classification(1_000, 20, random_state=0)
     model = xgb.XGBClassifier(**CONFIGURED).fit(x, y)
     found = measure(model, x, y, options.seconds)
-    report("scale", "1,000 rows of 20 columns, XGBoost, 100 trees", found, into=options.into)
+    report("scale", "1,000 rows of 20 columns, XGBoost, 100 trees", found)
 
 
 STUDIES = {
@@ -408,10 +407,9 @@ def main():
     parser.add_argument("--study", nargs="+", choices=list(STUDIES), default=list(STUDIES))
     parser.add_argument("--names", nargs="+", help="tables of TimberStrike; all by default")
     parser.add_argument("--models", nargs="+", help="models that they are rebuilt from; all by default")
-    parser.add_argument("--into", type=Path, help="a folder for the rows, beside those of the repository")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each table, of a processor")
     parser.add_argument("--cells", type=int, default=100_000, help="certified cells to check")
-    options = parser.parse_args()
+    options = parse(parser)
     for study in options.study:
         STUDIES[study](options)
 

@@ -20,7 +20,6 @@ from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -46,7 +45,7 @@ from lostwax.games import Cohort, Records, Stationary
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.trainers.optimum import polish
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 from lostwax_dev.supported import SUITED, Gives, _tables, listed
 
 EXACT = 1e-9  # standard deviations
@@ -275,8 +274,7 @@ def main():
     parser.add_argument("--problems", default="", help="a part of the name of the equations' problems; all by default")
     parser.add_argument("--audits", type=int, default=10, help="games of each whole model, or net")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     warnings.simplefilter("ignore")
     made = {
         "list": list_rows,
@@ -291,7 +289,7 @@ def main():
             print(f"{row.quantity}: {row.value}", flush=True)
             rows.append(row)
         print(f"{part}: {time.perf_counter() - start:.0f} s", flush=True)
-        write_rows(__file__, rows, keep_others=True, into=options.out)
+        write_rows(__file__, rows, keep_others=True)
 
 
 if __name__ == "__main__":

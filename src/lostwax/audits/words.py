@@ -91,6 +91,9 @@ class Words:
         """What a manager reads where somebody else than the adversary of the games needs less for the same grade."""
         attacker, can = rung.attacker, first_upper(who(rung.attacker))
         records = f"{count(rung.rebuilt)} of {count(rung.tried)} {attacker.unit}s"
+        if rung.by_membership:
+            often = "" if rung.grade is Grade.RECOGNISABLE else ", more often than by guessing"
+            return f"{can} can tell whether a person was in the training set{often}."
         if rung.grade is Grade.BETTER_THAN_CHANCE:
             return f"{can} learns more about single {attacker.unit}s than guessing tells."
         if rung.grade is Grade.RECOGNISABLE:
@@ -202,10 +205,11 @@ class Words:
         if self.audit.membership is not None:
             share, positives = self.audit.membership.share, self.audit.membership.true_positives
             yield (
-                "Was this person in it? Of a person who was and one who was not, the right one is named in "
-                f"{percent(share.value)} of pairs (95{SIGN} interval {interval(share.low, share.high)}); guessing "
-                f"names it in 50{SIGN}. At a false-positive rate of 1{SIGN}, {percent(positives.value)} of people "
-                f"({interval(positives.low, positives.high)}) are recognised."
+                f"Was this person in it? To {who(self.audit.adversary)}: of a person who was and one who was not, the "
+                f"right one is named in {percent(share.value)} of pairs (95{SIGN} interval "
+                f"{interval(share.low, share.high)}); guessing names it in 50{SIGN}. At a false-positive rate of "
+                f"1{SIGN}, {percent(positives.value)} of people ({interval(positives.low, positives.high)}) are "
+                "recognised."
             )
 
     def _ceiling(self) -> str:
@@ -303,7 +307,7 @@ def reached(rung: Rung) -> str:
     if rung.grade is None:
         return "not tried"
     if not rung.tried:
-        return ""
+        return rung.reason if rung.by_membership else ""
     low, high = rung.interval
     sure = f"; 95{SIGN} interval {interval(low, high)}" if rung.games else ""
     worst = f", and {count(rung.worst_fitted)} of those that the model fits worst" if rung.worst_fitted else ""
