@@ -47,12 +47,11 @@ def _shrunken(away: Tensor, outputs: int = 1) -> Tensor:
     With several outputs (m, c D): towards a Kronecker product, as if outputs and inputs varied independently.
     """
     covariance = away.mT @ away / len(away)
+    simpler = covariance.diagonal().diag()
     if outputs > 1:
         parts = away.reshape(len(away), outputs, -1)  # (m, c, D)
         by_output, by_input = (_shrunken(part.flatten(0, 1)) for part in (parts.mT, parts))
         simpler = torch.kron(by_output, by_input) / away.square().mean().clamp_min(TINY)
-    else:
-        simpler = covariance.diagonal().diag()
     return (1 - SHRINKAGE) * covariance + SHRINKAGE * simpler
 
 
@@ -100,11 +99,6 @@ class _Noisy(NamedTuple):
         covariance.diagonal().add_(extra)
         covariance.diagonal().add_(JITTER * covariance.diagonal().mean() + TINY)
         return covariance
-
-    def precision(self, terms: Tensor, extra: Tensor) -> Tensor:
-        """Its inverse."""
-        precision: Tensor = torch.linalg.inv(self.covariance(terms, extra))
-        return precision
 
 
 class _Prior(NamedTuple):
@@ -154,7 +148,7 @@ def solve_changed_row(
     extra = extra if noise is None else noise.flatten()
     if len(first.weight) == 1 and row is None:
         return _by_one_output(first, noisy, priors, extra, public)
-    problem = _Problem(first, noisy, priors, noisy.precision(noisy.terms, extra), public)
+    problem = _Problem(first, noisy, priors, torch.linalg.inv(noisy.covariance(noisy.terms, extra)), public)
     best = min(problem.solutions(row), key=lambda solved: solved.objective)
     deviation = torch.zeros_like(best.x) if row is not None else problem.deviations(best, extra)
     return ChangedRow(best.x.clamp(priors[0].low, priors[0].high), deviation, best.label, float(best.r.norm()))
