@@ -39,7 +39,7 @@ from lostwax.games import Adversary, Guess, Note, Records
 FREQUENT = "most frequent words of the language"
 PERSONAL = re.compile(r"[0-9@]|^\W?[A-Z][a-z]{2}")  # numbers, mail addresses, names
 ADAPTERS = (
-    "Train adapters of low rank on q and v instead: hardly a word was read from them. To freeze the table of embeddings "
+    "Train adapters of low rank on q and v: hardly a word was read from them. To freeze the table of embeddings "
     "is not enough: there is no list of words then, but the first words of a ranking still occur."
 )
 OTHER_TEXTS = 2.0  # times the predicted share of wrong words
