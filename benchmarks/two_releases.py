@@ -18,9 +18,9 @@ import warnings
 from collections import Counter
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.base import is_regressor
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
@@ -33,6 +33,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import all_estimators
+from table_pipelines import ONE_HOT, logistic, mixed, with_missing
 
 import lostwax as lw
 from lostwax.attacks.two_releases import PublicSample, solve_changed_row
@@ -41,7 +42,7 @@ from lostwax.games import Records, Stationary
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.trainers.optimum import polish
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 from lostwax_dev.supported import SUITED, Gives, _tables, listed
 
 EXACT = 1e-9  # standard deviations
@@ -63,8 +64,8 @@ def fitted(kind, name, table, needed, rows):
     return estimator.fit(X, y), (X, y)
 
 
-def list_rows():
-    """Every estimator with sums or stored rows: the largest error of ten removed rows, in standard deviations."""
+def list_rows(games=10):
+    """Every estimator with sums or stored rows: the largest error of some removed rows, in standard deviations."""
     kinds, exact, rest = dict(all_estimators()), Counter(), {}
     for supported in listed():
         if supported.gives not in LISTED or "(" in supported.name:
@@ -74,7 +75,7 @@ def list_rows():
             try:
                 before = fitted(kind, supported.name, table, needed, np.arange(60))
                 pairs = [
-                    fitted(kind, supported.name, table, needed, np.delete(np.arange(60), row)) for row in range(10)
+                    fitted(kind, supported.name, table, needed, np.delete(np.arange(60), row)) for row in range(games)
                 ]
                 audits = [lw.audit(*after, before=before) for after in pairs]
             except (TypeError, ValueError, AttributeError, IndexError):
@@ -113,6 +114,8 @@ def problems():
     yield "softmax, digits", x / 16, y, 1_197, CrossEntropy(), 10, 10.0
     x, y = load_breast_cancer(return_X_y=True)
     yield "logistic, breast cancer", x, y, 369, BinaryCrossEntropy(), 1, 1.0
+    frame, labels = mixed(1_000, missing=0)
+    yield "logistic, mixed table", pd.get_dummies(frame).to_numpy(float), labels, 700, BinaryCrossEntropy(), 1, 1.0
     yield "squared hinge, breast cancer", x, y, 369, SquaredHinge(), 1, 1.0
     x, y = load_diabetes(return_X_y=True)
     yield "ridge, diabetes", x, (y - y.mean()) / y.std(), 242, SquaredError(), 1, 1.0
@@ -120,7 +123,7 @@ def problems():
 
 def standardised(name, x, public):
     """With the mean and deviation of public rows; pictures as they are."""
-    return x if "digits" in name else (x - public.mean(0)) / public.std(0)
+    return x if "digits" in name else (x - public.mean(0)) / np.maximum(public.std(0), 1e-9)
 
 
 def play(name, x, y, train, loss, c, ridge, publics, seed):
@@ -203,10 +206,10 @@ def audit_rows(games):
     import xgboost
 
     X, y = load_breast_cancer(return_X_y=True)
-    (X, y), public = (X[:400], y[:400]), (X[400:], y[400:])
     models = {
         "LogisticRegression": lambda: LogisticRegression(max_iter=100_000, tol=1e-10),
         "StandardScaler, LogisticRegression": lambda: make_pipeline(StandardScaler(), LogisticRegression()),
+        "imputers, StandardScaler, OneHotEncoder, LogisticRegression": lambda: logistic(with_missing(ONE_HOT)),
         "SVC": lambda: SVC(),
         "StandardScaler, SVC": lambda: make_pipeline(StandardScaler(), SVC()),
         "GaussianNB": lambda: GaussianNB(),
@@ -217,10 +220,12 @@ def audit_rows(games):
         "StandardScaler, MLPClassifier": lambda: make_pipeline(StandardScaler(), MLPClassifier(random_state=0)),
     }
     for name, make in models.items():
-        before, audits = (make().fit(X, y), (X, y)), []
+        table, labels = mixed() if "OneHot" in name else (pd.DataFrame(X), y)
+        (table, labels), public = (table[:400], labels[:400]), (table[400:], labels[400:])
+        before, audits = (make().fit(table, labels), (table, labels)), []
         for row in range(games):
-            rest = np.delete(np.arange(len(X)), row)
-            audits.append(lw.audit(make().fit(X[rest], y[rest]), (X[rest], y[rest]), before=before, prior=public))
+            left = table.drop(index=row), np.delete(labels, row)
+            audits.append(lw.audit(make().fit(*left), left, before=before, prior=public))
         grades = Counter(str(audit.grade) for audit in audits)
         said = ", ".join(f"{count} {grade}" for grade, count in grades.most_common())
         exact = float(np.mean([audit.findings[0].cells.exact_share for audit in audits]))
@@ -237,8 +242,7 @@ def main():
     parser.add_argument("--problems", default="", help="a part of the name of the equations' problems; all by default")
     parser.add_argument("--audits", type=int, default=10, help="rows of each whole model")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     warnings.simplefilter("ignore")
     made = {
         "list": list_rows,
@@ -252,7 +256,7 @@ def main():
             print(f"{row.quantity}: {row.value}", flush=True)
             rows.append(row)
         print(f"{part}: {time.perf_counter() - start:.0f} s", flush=True)
-        write_rows(__file__, rows, keep_others=True, into=options.out)
+        write_rows(__file__, rows, keep_others=True)
 
 
 if __name__ == "__main__":

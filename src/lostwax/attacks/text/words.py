@@ -418,9 +418,9 @@ def _explained(table: StoredRows, scale: Tensor, change: Tensor) -> Tensor:
     change = (change / change.square().mean(0).sqrt().clamp_min(1e-30)).double()
     sizes, directions = (part.flip(-1) for part in torch.linalg.eigh(change.mT @ change))  # the largest first
     alike = int(ALIKE * int((sizes > 1e-6 * sizes[0]).sum()))
-    kept = slice(alike, alike + WIDEST)
-    seen = (sizes[kept] / sizes[kept].sum()).diag()  # (k, k)
-    basis = (directions / columns.unsqueeze(1))[:, kept].float()  # (d, k)
+    window = slice(alike, alike + WIDEST)
+    seen = (sizes[window] / sizes[window].sum()).diag()  # (k, k)
+    basis = (directions / columns.unsqueeze(1))[:, window].float()  # (d, k)
     weight, score = torch.full((rows,), 1.0 / width), torch.zeros(rows)
     noise = (UNEXPLAINED + rounded) / len(seen) * torch.eye(len(seen))
     total = basis.mT @ moments @ basis / width
