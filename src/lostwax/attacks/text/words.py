@@ -386,8 +386,9 @@ def _of_first_layer(table: StoredRows, base: Mapping[str, StoredRows], tuned: Ma
             change = change if change.shape[1] == width else change.mT
             if change.shape[1] == width and bool(change.any()):
                 changes[name] = change
-    movement = Movement.FROZEN if changes else Movement.OTHER
-    none = WordList(movement, torch.arange(rows), np.zeros(rows), 0, 0.0, "no list without a threshold that holds.")
+    none = WordList(
+        Movement.FROZEN, torch.arange(rows), np.zeros(rows), 0, 0.0, "no list without a threshold that holds."
+    )
     if not changes:
         same = all(
             name in tuned and _Pair(base[name], tuned[name]).stays().all()
@@ -398,8 +399,7 @@ def _of_first_layer(table: StoredRows, base: Mapping[str, StoredRows], tuned: Ma
     by_words = [change for name, change in changes.items() if not LATER.search(name)] or list(changes.values())
     norms = [tensor for name, tensor in base.items() if FIRST_NORM.search(name) and len(tensor.shape) == 1]
     scale = norms[0][slice(0, width)].float() if norms else torch.ones(width)
-    score = _explained(table, scale, torch.cat(by_words))
-    return replace(none, order=score.argsort(descending=True))
+    return replace(none, order=_explained(table, scale, torch.cat(by_words)).argsort(descending=True))
 
 
 def _explained(table: StoredRows, scale: Tensor, change: Tensor) -> Tensor:
