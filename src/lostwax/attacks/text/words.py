@@ -386,9 +386,7 @@ def _of_first_layer(table: StoredRows, base: Mapping[str, StoredRows], tuned: Ma
             change = change if change.shape[1] == width else change.mT
             if change.shape[1] == width and bool(change.any()):
                 changes[name] = change
-    none = WordList(
-        Movement.FROZEN, torch.arange(rows), np.zeros(rows), 0, 0.0, "no list without a threshold that holds."
-    )
+    none = WordList(Movement.FROZEN, torch.arange(rows), np.zeros(rows), 0, 0.0, "no threshold for a list holds.")
     if not changes:
         same = all(
             name in tuned and _Pair(base[name], tuned[name]).stays().all()
@@ -422,10 +420,9 @@ def _explained(table: StoredRows, scale: Tensor, change: Tensor) -> Tensor:
     seen = (sizes[window] / sizes[window].sum()).diag()  # (k, k)
     basis = (directions / columns.unsqueeze(1))[:, window].float()  # (d, k)
     weight, score = torch.full((rows,), 1.0 / width), torch.zeros(rows)
-    noise = (UNEXPLAINED + rounded) / len(seen) * torch.eye(len(seen))
     total = basis.mT @ moments @ basis / width
     for _ in range(ROUNDS):
-        inverse = torch.linalg.inv(total.double() + noise)
+        inverse = torch.linalg.inv(total.double() + (UNEXPLAINED + rounded) / len(seen) * torch.eye(len(seen)))
         middle, inverse = (inverse @ seen @ inverse).float(), inverse.float()
         total.zero_()
         for part, x in units():
