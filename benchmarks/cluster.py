@@ -29,7 +29,7 @@ import lostwax as lw
 from lostwax.shadows import Game, Ray, Store
 from lostwax_dev.results import Row, parse, write_rows
 
-WORKERS, MODELS, STEPS, RUNS = (1, 2, 4), 48, 110, 5
+WORKERS, MODELS, STEPS, RUNS = (1, 2, 4), 32, 380, 4
 HEAD = "a linear head of 650 parameters, stored"
 HEADS = 40 * 2_048
 BILLION, DISK = 1e9, 1e9  # models; bytes per second of a shared file system
