@@ -4,24 +4,35 @@
 
 All on this machine: models that are trained for about 0.1 s each (a training function, an MLP on 200 digits) by 1, 2
 and 4 workers; processor time of workers per model, which should stay the same, and of this process, which deals,
-receives and hands on all models. What the driver can feed at most follows from it, on paper: workers that train without
-pause = (workers' processor time) / (driver's).
+receives and hands on all models. Wall times are the best of several runs, since other processes share the cores; the
+range is that of all runs.
+
+On paper, from what linear heads cost that are trained by two workers and written to a store: how long a billion of them
+take by up to 1,000 workers, and what limits it. One driver writes all; without Ray, `lw.simulate(..., part=(i, n))`
+has n writers.
 """
 
 import argparse
 import os
+import tempfile
 import time
+from dataclasses import replace
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import psutil
 import ray
 import torch
 
 import lostwax as lw
-from lostwax.shadows import Game, Ray
+from lostwax.shadows import Game, Ray, Store
 from lostwax_dev.results import Row, parse, write_rows
 
-WORKERS, MODELS, STEPS = (1, 2, 4), 32, 110
-HEAD = "a linear head of 650 parameters"
+WORKERS, MODELS, STEPS, RUNS = (1, 2, 4), 32, 380, 4
+HEAD = "a linear head of 650 parameters, stored"
+HEADS = 40 * 2_048
+BILLION, DISK = 1e9, 1e9  # models; bytes per second of a shared file system
 
 
 def own(net, x, y, seed):
@@ -46,59 +57,97 @@ def processor_time():
     return sum(sum(process.cpu_times()[:2]) for process in workers())
 
 
-def measured(game, models, count):
-    """Wall seconds, processor seconds of all workers, and of this process, for one game on warm workers."""
-    engine = Ray(workers=count)
-    warm = game._replace(seed=1)
-    list(engine(warm.trainer, warm.net, warm.threat, warm.pool, models=4 * count, seed=1))
+def measured(chunks, models):
+    """Wall seconds, processor seconds of all workers, and of this process, until all models are here."""
     before, driver, start = processor_time(), time.process_time(), time.perf_counter()
-    chunks = list(engine(game.trainer, game.net, game.threat, game.pool, models=models, seed=game.seed))
-    wall, driver = time.perf_counter() - start, time.process_time() - driver
     assert sum(len(cohort) for cohort, _ in chunks) == models
-    return wall, processor_time() - before, driver, len(chunks)
+    wall, driver = time.perf_counter() - start, time.process_time() - driver
+    return wall, processor_time() - before, driver
 
 
-def scaling():
-    known, prior = lw.records.digits().split(200, 500, seed=0)
-    net = lw.nets.mlp(64, 128, 10)
-    game = Game(net, lw.OwnTraining(own), lw.Informed(known), prior, 0)
-    load = os.getloadavg()[0]
-    rows, alone = [Row("load", "processes that want a core when the run begins", load, seed=0)], None
+def trained(engine, game, models, seed):
+    return engine(game.trainer, game.net, game.threat, game.pool, models=models, seed=seed)
+
+
+def scaling(known, prior):
+    game = Game(lw.nets.mlp(64, 128, 10), lw.OwnTraining(own), lw.Informed(known), prior, 0)
+    rows, alone = [], []
     for count in WORKERS:
-        wall, theirs, driver, _ = measured(game, MODELS, count)
+        engine = Ray(workers=count)
+        list(trained(engine, game, 16 * count, RUNS))  # every worker imports what it needs
+        runs = [measured(trained(engine, game, MODELS, seed), MODELS) for seed in range(RUNS)]
         ray.shutdown()
-        alone = alone or wall
-        for name, quantity, value, goal in (
-            ("wall", "s for 32 models", wall, None),
-            ("ratio", "time over that of one worker", wall / alone, "goal <= 0.6" if count == 2 else None),
-            ("cpu", "processor s of the workers per model", theirs / MODELS, None),
-            ("driver", "share of all processor time that is the driver's", driver / (driver + theirs), None),
-            ("feeds", "workers that the driver can feed, on paper", theirs / driver, None),
-        ):
-            print(f"{count} workers: {quantity}: {value:.3g}", flush=True)
-            rows.append(Row(f"own.{count}.{name}", f"{count} workers: {quantity}", value, paper=goal, seed=0))
-    heads = Game(torch.nn.Linear(64, 10), lw.GD(lr=0.1, steps=20, tile=2_048, init=lw.inits.LeCunNormal()), *game[2:])
-    flat = heads._replace(
-        threat=lw.Informed(lw.Records(known.x.flatten(1), known.y)), pool=lw.Records(prior.x.flatten(1), prior.y)
-    )
-    models = 20 * 2_048
-    _, theirs, driver, _ = measured(flat, models, 2)
-    ray.shutdown()
-    for name, quantity, value in (
-        ("cpu", f"us of processor time of the workers per model, {HEAD}", 1e6 * theirs / models),
-        ("driver", f"us of processor time of the driver per model, {HEAD}", 1e6 * driver / models),
-        ("feeds", f"workers that the driver can feed, on paper, {HEAD}", theirs / driver),
-        ("billion", f"h of the driver for a billion models, on paper, {HEAD}", 1e9 * driver / models / 3_600),
-    ):
-        print(f"{quantity}: {value:.3g}", flush=True)
-        rows.append(Row(f"heads.{name}", quantity, value, seed=0))
+        walls, theirs, drivers = zip(*runs, strict=True)
+        alone = alone or walls
+        ratios = [wall / one for wall, one in zip(walls, alone, strict=True)]
+        share = sum(drivers) / (sum(drivers) + sum(theirs))
+        cpu = [each / MODELS for each in theirs]
+        goal = "goal <= 0.6" if count == 2 else None
+        rows += [
+            Row(f"own.{count}.wall", f"{count} workers: s for {MODELS} models", min(walls), min(walls), max(walls)),
+            Row(
+                f"own.{count}.ratio",
+                f"{count} workers: time over that of one worker, the best of {RUNS} runs each",
+                min(walls) / min(alone),
+                min(ratios),
+                max(ratios),
+                paper=goal,
+            ),
+            Row(f"own.{count}.cpu", f"{count} workers: processor s per model", sum(cpu) / RUNS, min(cpu), max(cpu)),
+            Row(f"own.{count}.driver", f"{count} workers: the driver's share of all processor time", share),
+        ]
+        shown(rows[-4:])
+    feeds = sum(theirs) / sum(drivers)
+    rows.append(Row("own.feeds", "workers that one driver can feed with models of 0.1 s, on paper", feeds))
+    shown(rows[-1:])
     return rows
+
+
+def on_paper(known, prior):
+    """A billion heads: by the processor time of workers, of the driver, and by bytes."""
+    trainer = lw.GD(lr=0.1, steps=20, tile=2_048, init=lw.inits.LeCunNormal())
+    flat = [lw.Records(part.x.flatten(1), part.y) for part in (known, prior)]
+    game = Game(torch.nn.Linear(64, 10), trainer, lw.Informed(flat[0]), flat[1], 0)
+    engine = Ray(workers=2)
+    list(trained(engine, game, 16 * 2_048, 1))
+    with tempfile.TemporaryDirectory() as folder:
+        _, theirs, driver = measured(Store(folder).simulate(game, models=HEADS, engine=engine), HEADS)
+        size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()) / HEADS
+    ray.shutdown()
+    rows = [
+        Row("heads.cpu", f"us of processor time of the workers per model, {HEAD}", 1e6 * theirs / HEADS),
+        Row("heads.driver", f"us of processor time of the driver per model, {HEAD}", 1e6 * driver / HEADS),
+        Row("heads.bytes", f"bytes per model, {HEAD}", size),
+        Row("heads.feeds", f"workers that one driver can feed, on paper, {HEAD}", theirs / driver),
+    ]
+    for count in (1, 10, 100, 1_000):
+        limits = {"workers": theirs / HEADS / count, "the driver": driver / HEADS, "a disk of 1 GB/s": size / DISK}
+        parts = {"workers": (theirs + driver) / HEADS / count, "a disk of 1 GB/s": size / DISK}
+        for name, limit, how in (("ray", limits, "on Ray"), ("parts", parts, "in parts")):
+            slowest = max(limit, key=limit.__getitem__)
+            hours = BILLION * limit[slowest] / 3_600
+            words = f"h for a billion heads {how} by {count:,} workers, on paper; limited by {slowest}"
+            rows.append(Row(f"billion.{name}.{count}", words, hours))
+    shown(rows)
+    return rows
+
+
+def shown(rows):
+    for row in rows:
+        between = "" if row.low is None else f" ({row.low:.3g} to {row.high:.3g})"
+        print(f"{row.quantity}: {row.value:.3g}{between}", flush=True)
 
 
 def main():
     parse(argparse.ArgumentParser(description=__doc__.splitlines()[0]))
     torch.set_num_threads(1)
-    print(f"written to {write_rows(__file__, scaling())}")
+    known, prior = lw.records.digits().split(200, 500, seed=0)
+    load = os.getloadavg()[0]
+    rows = [Row("load", "processes that want a core when the run begins", load)]
+    shown(rows)
+    rows += scaling(known, prior) + on_paper(known, prior)
+    rows = [replace(row, seed=0) for row in rows]
+    print(f"written to benchmarks/results/{write_rows(__file__, rows).name}")
 
 
 if __name__ == "__main__":

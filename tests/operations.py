@@ -273,8 +273,8 @@ OPERATIONS = {
 }
 
 
-def kill(name, folder, every):
-    """The work of a child: kill an operation at every moment, or at some, and look at what is left."""
+def kill(name, folder, every, kills=0):
+    """The work of a child: kill an operation at every moment, at some, or so many times; look at what is left."""
     torch.set_num_threads(1)
     operation, place = OPERATIONS[name](), folder / "place"
     operation.prepare(place)
@@ -289,7 +289,8 @@ def kill(name, folder, every):
     count = deaths(operation.run, place)
     assert count >= 4, f"{name} makes {count} changes only: the hook does not see them"
     some = count if every else min(operation.some or count, count)
-    for number in sorted(random.Random(name).sample(range(count), some)):
+    draws = random.Random(name)
+    for number in draws.choices(range(count), k=kills) if kills else sorted(draws.sample(range(count), some)):
         anew()
         dies(number, operation.run, place)
         assert in_a_fork(partial(operation.check, place)) == 0, f"{name}, killed at change {number} of {count}"

@@ -51,6 +51,41 @@ def test_records_are_rebuilt_from_this_very_net(released):
     assert arrays.errors == pytest.approx(audit.errors)
 
 
+def test_games_that_were_played_are_kept(released, tmp_path, monkeypatch):
+    """An audit that was stopped in its second game plays the others; other settings play anew."""
+    net, start, table = released
+    settings = {"trainer": trainer(start), "attack": lw.Newton(bank=20), "games": 3}
+    here, play, played = lw.audit(net, table, **settings), _Released._played, []
+
+    def stopped(games, attack, game):
+        if len(played) == 1:
+            raise KeyboardInterrupt
+        played.append(game)
+        return play(games, attack, game)
+
+    def counted(games, attack, game):
+        played.append(game)
+        return play(games, attack, game)
+
+    settings["engine"] = lw.shadows.Checkpoints(tmp_path)
+    monkeypatch.setattr(_Released, "_played", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        lw.audit(net, table, **settings)
+    monkeypatch.setattr(_Released, "_played", counted)
+    for expected in (3, 3):  # two more are played, and none
+        again = lw.audit(net, table, **settings)
+        assert len(played) == expected == len(set(played))
+        assert torch.equal(again.guess.records.x, here.guess.records.x)
+        assert torch.equal(again.guess.confidence, here.guess.confidence)
+        assert torch.equal(again.guess.certified, here.guess.certified)
+    played.clear()
+    lw.audit(net, table, **{**settings, "attack": lw.Newton(bank=25)})
+    edited = lw.Records(table.x.clone(), table.y)
+    edited.x[0, 0, 0, 0] += 1e-6
+    lw.audit(net, edited, **settings)
+    assert len(played) == 6
+
+
 @pytest.mark.parametrize("change", ["other data", "other trainer", "no weights"])
 def test_a_net_that_was_not_made_so_is_refused(released, change):
     net, start, table = released

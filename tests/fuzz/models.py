@@ -1,12 +1,18 @@
 """Model files of other libraries that were cut, flipped or edited, and objects that are almost models."""
 
+import bz2
 import copy
+import gzip
 import json
+import lzma
 import re
 import traceback
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
@@ -18,6 +24,8 @@ from fuzz.outcomes import Case
 
 NUMBERS = ("0", "-1", "1", "3", "99", "2147483648", "-9223372036854775808", "9" * 30, "1e308", "-1e308", "1e999", "nan")
 NUMBERS += ("inf", "2.5", "x", "", "1 1", "[0:1]", "é", "9" * 5000)
+R_FILES = Path(__file__).parents[1] / "adapters" / "r_files"
+PATIENTS = R_FILES / "patients.csv"
 COMPUTED = ("XGBoost .ubj", "CatBoost .cbm")  # each starts a process: a second or two
 
 
@@ -65,7 +73,17 @@ def files():
     linear = LogisticRegression().fit(X, CLASSES)
     keep("skops", ".skops", lambda path: skops.io.dump(linear, path))
     keep("ONNX", ".onnx", lambda path: path.write_bytes(to_onnx(linear, X.astype(np.float32)).SerializeToString()))
+    for path in (*sorted(R_FILES.glob("*.rds")), *sorted(R_FILES.glob("*.RData"))):
+        found.setdefault("R", []).append((path.suffix, unpacked(path.read_bytes())))
     return found
+
+
+def unpacked(content):
+    """What R packed, so that what is damaged gets past the packing."""
+    for way in (gzip, bz2, lzma):
+        with suppress(OSError, lzma.LZMAError):
+            return way.decompress(content)
+    return content
 
 
 def cases(random):
@@ -92,6 +110,9 @@ def damaged(random, kind):
         content, way = _rewritten(random, content.decode())
     else:
         content = harmed(random, content)
+    if kind == "R":
+        content = gzip.compress(content, 1) if random.random() < 0.5 else content
+        return Case(kind, f"lw.audit({kind}), {way}", partial(_of_patients, ending, content))
     columns = X if random.random() < 0.7 else np.column_stack([X, np.arange(len(X)) % 5])
     targets = (TARGETS, CLASSES)[random.integers(2)]
 
@@ -99,6 +120,12 @@ def damaged(random, kind):
         return repr(lw.audit(written(f"model{ending}", content), (columns, targets), games=3))
 
     return Case(kind, f"lw.audit({kind}), {way}", read)
+
+
+def _of_patients(ending, content):
+    table = pd.read_csv(PATIENTS)
+    model = written(f"model{ending}", content)
+    return repr(lw.audit(model, (table[["age", "dose", "town", "smokes"]], table["pain"]), games=3))
 
 
 def _rewritten(random, text):

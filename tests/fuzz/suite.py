@@ -6,10 +6,10 @@ import warnings
 
 import numpy as np
 
-from fuzz import arguments, arrays, files, models, settings
+from fuzz import arguments, arrays, files, kept, models, settings
 from fuzz.outcomes import BUGS, counts, play
 
-SHARES = {settings: 0.3, arguments: 0.15, arrays: 0.15, files: 0.2, models: 0.2}
+SHARES = {settings: 0.25, arguments: 0.15, arrays: 0.15, files: 0.15, models: 0.2, kept: 0.1}
 
 
 def cases(number, seed):

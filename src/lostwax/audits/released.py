@@ -32,6 +32,9 @@ from lostwax.learning.costs import Rate, predicted
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
+from lostwax.shadows import Game
+from lostwax.shadows.checkpoints import keeper
+from lostwax.shadows.identity import describe, identity
 
 CHECKING = 0.2  # of the time, for retraining
 ENOUGH = 5  # games that an attack must have time for; otherwise a cheaper one runs
@@ -282,7 +285,7 @@ class _Released:
         with progress(" ".join((*self.memory, "games")), len(self.rows)) as advance:
             for game in order:
                 try:
-                    played[game], hidden = self.clock.run(partial(self._played, attack, game))
+                    played[game], hidden = self.clock.run(partial(self._once, attack, game))
                 except TimeUp:
                     if not played:
                         raise
@@ -326,6 +329,29 @@ class _Released:
             )
         count, how = f"{self.hidden} of {len(self.rows)} records", "rebuilt" if self.hints is None else "named"
         return (f"{count} are not {how} from the released weights, but are from the weights {source}",)
+
+    def _once(self, attack: Attack, game: int) -> tuple[Guess, bool]:
+        """One game, or what `Checkpoints` kept of it; an attack without a stable description plays again."""
+        row, keeping = self.rows[game], keeper(self.engine)
+        if keeping is None:
+            return self._played(attack, game)
+        known, truth = self.known(row), self.table[row[None]]
+        weights = self.retrained.released.params, self.retrained.release.params
+        try:
+            words = identity(Game(known.net, known.trainer, known.threat, known.prior, self.seed))
+            words |= describe("game", (attack, self.scoring.threshold, row, truth.x, truth.y, *weights))
+        except ValueError:
+            return self._played(attack, game)
+
+        def played() -> dict[str, Tensor]:
+            guess, hidden = self._played(attack, game)
+            tensors = {"x": guess.records.x, "y": guess.records.y, "confidence": guess.confidence}
+            certified = {} if guess.certified is None else {"certified": guess.certified}
+            return {**tensors, **certified, "hidden": torch.tensor(hidden)}
+
+        stored = keeping.once(words, played)
+        guess = Guess(Records(stored["x"], stored["y"]), stored["confidence"], certified=stored.get("certified"))
+        return guess, bool(stored["hidden"])
 
     def _played(self, attack: Attack, game: int) -> tuple[Guess, bool]:
         """One game; and whether only the retrained weights give the record away."""

@@ -237,7 +237,6 @@ class ErrorLine(NamedTuple):
 
 UNKNOWN_ERRORS = ErrorLine(torch.inf, 0.0), torch.inf  # predicted and validated, of an untrained reconstructor
 
-
 TENSORS, WORDS = "reconstructor.safetensors", "reconstructor.json"
 
 
@@ -273,25 +272,24 @@ class SavedFolder(NamedTuple):
         """Read a folder, with tensors on the device; errors name `source`."""
         folder = files.named(source, folder)
         if not (folder / TENSORS).is_file() or not (folder / WORDS).is_file():
-            raise FileNotFoundError(
-                f"{source}: {folder} holds no {TENSORS} and {WORDS}. Name a folder that save wrote."
-            )
+            raise FileNotFoundError(f"{source}: {folder} holds no {TENSORS} and {WORDS}. Name one that save wrote.")
         try:
             words = json.loads((folder / WORDS).read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{source}: {folder / WORDS} is damaged ({error}). Save it again.") from error
         tensors = read_tensors(source, folder / TENSORS, str(device))
-        if not isinstance(words, dict) or words.get("tensors") != _mark(tensors):
+        if not isinstance(words, dict) or words.get("tensors") not in _marks(words, tensors):
             raise ValueError(
                 f"{source}: {folder / WORDS} does not belong to the {TENSORS} beside it: saving was cut short, or one "
-                "of them was replaced. Save it again."
+                "of them was replaced or damaged. Save it again."
             )
         return cls(words, tensors)
 
     def write(self, folder: str | Path) -> Path:
         """Write the folder, with the versions of lostwax and its dependencies."""
         folder = files.named("save", folder)
-        words = {**self.words, "versions": versions(), "tensors": _mark(self.tensors)}
+        words = {**self.words, "versions": versions()}
+        words["tensors"], _ = _marks(words, self.tensors)
         files.make_folder("save", folder)
         files.sweep(folder)
         with (
@@ -326,6 +324,8 @@ def check_same(subject: str, before: Mapping[str, Any], now: Mapping[str, Any], 
             raise ValueError(f"{subject} with {name} {before[name]}, but this is {value}. {cure} the same {name}.")
 
 
-def _mark(tensors: Mapping[str, Tensor]) -> str:
-    """A fingerprint by which the settings refer to the tensors saved with them."""
-    return fingerprint(*(tensors[name] for name in sorted(tensors)))
+def _marks(words: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[str, str]:
+    """Fingerprints by which the settings refer to the tensors saved with them and to themselves; as up to 0.2.0."""
+    ours = fingerprint(*(tensors[name] for name in sorted(tensors)))
+    text = json.dumps({name: value for name, value in words.items() if name != "tensors"}, sort_keys=True)
+    return f"{ours}:{fingerprint(torch.tensor(list(text.encode())))}", ours

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-from torch import nn
+from torch import Tensor, nn
 
 from lostwax import files
 from lostwax.fields import check_fields
@@ -24,8 +24,8 @@ class Checkpoints:
     """Keep what an engine trains in files of a folder, each written at once: models in it are not trained again.
 
     A file is found by everything that determines its models, the versions of lostwax, torch and numpy included
-    (docs/scaling.md); any number of processes may write to the folder. It holds weights, and no records, but weights of
-    audited models give records away: only its owner can read it. Delete it after the audit.
+    (docs/scaling.md); any number of processes may write to the folder. It holds weights, which give records away, and
+    guesses: only its owner can read it. Delete it after the audit.
     """
 
     folder: str | Path
@@ -40,17 +40,21 @@ class Checkpoints:
     ) -> Iterator[tuple[Cohort, Release]]:
         """Train the missing ones of models 0 .. models - 1, then read all in order."""
         game = Game(net, trainer, threat, pool, seed)
-        name, spans = _name(game), list(task_spans(game, models))
-        with progress("models that are kept", models) as advance:
-            for cohort in self._filled(game, spans, name):
-                advance(len(cohort))
-        return (self._read(game, span, name) for span in spans)
+        return self.parts(game, task_spans(game, models))
+
+    def once(self, words: Mapping[str, str], compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """What `compute` gives, which these words determine: computed where no file has it."""
+        path = Path(self.folder) / f"{key({**words, **build()})}.safetensors"
+        if not path.is_file():
+            files.write_checked(path, compute(), source="Checkpoints")
+        return files.read_checked("Checkpoints", path, cure="Delete it, and it is computed again.")
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
         """The spans that are there, and the others as they are trained; then those that were there."""
         name, spans = _name(game), list(spans)
-        for _ in self._filled(game, spans, name):
-            pass
+        with progress("models that are kept", sum(map(len, spans))) as advance:
+            for cohort in self._filled(game, spans, name):
+                advance(len(cohort))
         return (self._read(game, span, name) for span in spans)
 
     def _filled(self, game: Game, spans: Iterable[range], name: str) -> Iterator[Cohort]:
@@ -87,3 +91,8 @@ class Checkpoints:
 def _name(game: Game) -> str:
     """Of all files of a game, as this version of lostwax trains it."""
     return key({**identity(game), **build()})
+
+
+def keeper(engine: Engine | None) -> Checkpoints | None:
+    """The engine, if it keeps what is computed."""
+    return engine if isinstance(engine, Checkpoints) else None

@@ -61,7 +61,7 @@ def test_another_decoder_or_access_is_refused(folder, tmp_path):
         wider.load(folder, GAME)
     with pytest.raises(ValueError, match=r"saved with access Weights\(\), but this is Layers"):
         QUICK.load(folder, replace(GAME, access=Layers("bias")))
-    with pytest.raises(FileNotFoundError, match="Name a folder that save wrote"):
+    with pytest.raises(FileNotFoundError, match="Name one that save wrote"):
         QUICK.load(tmp_path, GAME)
 
 

@@ -50,7 +50,7 @@ def test_another_architecture_is_refused(tmp_path):
         other.load(folder, knowledge())
     with pytest.raises(ValueError, match="was saved with net Linear"):
         QUICK.load(folder, knowledge(net=torch.nn.Linear(64, 4)))
-    with pytest.raises(FileNotFoundError, match="Name a folder that save wrote"):
+    with pytest.raises(FileNotFoundError, match="Name one that save wrote"):
         QUICK.load(tmp_path / "nothing", knowledge())
     trained = QUICK.prepare(knowledge(), seed=0)
     with pytest.raises(ValueError, match=r"WeakRecoNN.tune: .* trained with reader"):
@@ -139,6 +139,18 @@ def test_tensors_and_words_of_two_saves_are_noticed(tmp_path):
     (tmp_path / "1" / "reconstructor.json").write_text("{")
     with pytest.raises(ValueError, match=r"WeakRecoNN.load: .*reconstructor\.json is damaged"):
         QUICK.load(tmp_path / "1", knowledge())
+
+
+def test_an_edited_number_is_noticed_and_saves_of_earlier_versions_are_read(tmp_path):
+    trained = QUICK.prepare(knowledge(), seed=0)
+    trained.save(tmp_path)
+    path = tmp_path / "reconstructor.json"
+    words = json.loads(path.read_text())
+    path.write_text(json.dumps(words | {"validation_error": words["validation_error"] / 2}))
+    with pytest.raises(ValueError, match=r"replaced or damaged\. Save it again"):
+        QUICK.load(tmp_path, knowledge())
+    path.write_text(json.dumps(words | {"tensors": words["tensors"].partition(":")[0]}))  # as up to 0.2.0
+    assert same(QUICK.load(tmp_path, knowledge()), trained)
 
 
 def test_a_checkpoint_of_another_training_is_left_alone(tmp_path):
