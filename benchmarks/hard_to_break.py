@@ -31,7 +31,7 @@ import torch
 from fuzz import kept
 from fuzz.outcomes import BUGS, Found, Outcome, play
 from fuzz.suite import describe, run
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 from operations import OPERATIONS, kill
 from shadows.game import CHUNK, begin, tree
 from shadows.warm import children
@@ -105,14 +105,14 @@ def table(name: str, played: list[Found]) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--smaller", type=int, default=1, help="a share of everything, to try this script")
-    by = parser.parse_args().smaller
+    by = parse(parser).smaller
     torch.set_num_threads(1)
     at_changes = 2 * KILLS // 3 // len(OPERATIONS) // by
     rows = [killed_at_changes(max(at_changes, 1)), *killed_at_random(KILLS // 3 // by)]
     rows += table("damages", [play(case) for case in islice(kept.cases(np.random.default_rng(SEED)), DAMAGES // by)])
     rows += table("inputs", run(INPUTS // by, SEED, progress=True))
     if by == 1:
-        print(f"written to benchmarks/results/{write_rows(__file__, rows).name}")
+        print(f"written to {write_rows(__file__, rows)}")
     sys.exit(any(row.value for row in rows if row.id != "kills.amid"))
 
 
