@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.least_squares import MAX_TABLE_NUMBERS
-from lostwax.attacks.newton import Inverter, Newton
-from lostwax.attacks.newton.misfit import compared_bytes
+from lostwax.attacks.newton import Inverter, Newton, compared_bytes
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
