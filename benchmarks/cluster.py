@@ -5,7 +5,7 @@
 All on this machine: models that are trained for about 0.1 s each (a training function, an MLP on 200 digits) by 1, 2
 and 4 workers; processor time of workers per model, which should stay the same, and of this process, which deals,
 receives and hands on all models. Wall times are the best of several runs, since other processes share the cores; the
-range is that of all runs.
+range is that of all runs. Workers have the priority of this process, Ray's default is nice 15.
 
 On paper, from what linear heads cost that are trained by two workers and written to a store: how long a billion of them
 take by up to 1,000 workers, and what limits it. One driver writes all; without Ray, `lw.simulate(..., part=(i, n))`
@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["RAY_worker_niceness"] = "0"  # Ray's workers give way to all other processes, which would be measured
 
 import psutil
 import ray
