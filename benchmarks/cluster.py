@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ["RAY_worker_niceness"] = "0"  # Ray's workers give way to all other processes, which would be measured
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  Ray's workers give way to all others, which would be measured
 
 import psutil
 import ray
