@@ -1,10 +1,11 @@
 """How much of a whole table do boosted trees reveal to an attacker who knows no row of it?
 
     python benchmarks/boosting_without_knowledge.py [--tables FILE] [--study timberstrike libraries proofs ...]
-        [--names diabetes_0 stroke_1 ...] [--models xgboost-8 lightgbm ...] [--into FOLDER]
+        [--names diabetes_0 stroke_1 ...] [--models xgboost-8 lightgbm ...] [--binary FOLDER] [--out FOLDER]
 
 `FILE` is an .npz with the training tables of TimberStrike's experiments (github.com/necst/TimberStrike, folder `data`):
-`diabetes_{0,1,2}_{x,y}` and `stroke_{0..4}_{x,y}`. Without it only tables of scikit-learn run.
+`diabetes_{0,1,2}_{x,y}` and `stroke_{0..4}_{x,y}`. `FOLDER` of `--binary` holds DRAFT's tables (compas.csv, adult.csv
+and default_credit.csv of github.com/vidalt/DRAFT, folder `data`). Without them only tables of scikit-learn run.
 
 The score is TimberStrike's: the share of cells within 0.319 standard deviations of the row that they are matched with.
 The matching favours every guess, so others are matched in the same way: a *blind table* (the true columns, shuffled),
@@ -23,7 +24,9 @@ from typing import NamedTuple
 import lightgbm as lgb
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import xgboost as xgb
+from forests_without_knowledge import ONE_HOT
 from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine, make_classification
 from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
@@ -36,14 +39,14 @@ from lostwax.attacks.whole_table.guesses import values_of
 from lostwax.attacks.whole_table.places import Boxes, Grid
 from lostwax.games.trees import Forest
 from lostwax.reports.charts import COLOURS, style
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 TOLERANCE = 0.319  # standard deviations
 BINARY = np.array([0.0, 1.0])
 CONFIGURED = {"learning_rate": 0.3, "reg_lambda": 1, "gamma": 0, "n_estimators": 100}  # TimberStrike's
 PICTURE = Path(__file__).resolve().parent / "results" / "boosting_without_knowledge.png"
 DEPTHS, RATES, DIGITS = (2, 3, 4, 6, 8), (1.0, 0.3, 0.1, 0.03), (8, 6, 4, 2)
-MOST_MATCHED = 1_500  # rows
+ROWS = (50, 100, 200, 500, 1_000, 2_000)
 
 
 class Measured(NamedTuple):
@@ -76,10 +79,12 @@ def ends_of(x):
 def score(x, guess):
     """The share of cells within the tolerance, after the matching that makes it largest; and the matching."""
     deviation = np.where(x.std(0) > 0, x.std(0), 1.0)
-    off = np.minimum(np.abs(x[:, None] - guess[None]) / deviation, 50.0)
-    cost = (off > TOLERANCE).sum(2) + 1e-3 * np.minimum(off, 3.0).sum(2)
+    cost = np.zeros((len(x), len(guess)))
+    for column, unit in enumerate(deviation):
+        off = np.abs(x[:, None, column] - guess[None, :, column]) / unit
+        cost += (off > TOLERANCE) + 1e-3 * np.minimum(off, 3.0)
     rows, others = linear_sum_assignment(cost)
-    return float((off[rows, others] <= TOLERANCE).mean()), others
+    return float((np.abs(x[rows] - guess[others]) / deviation <= TOLERANCE).mean()), others
 
 
 def reachable(sums, x, seed):
@@ -116,11 +121,11 @@ def false_rows(table, x, y):
     return int(wrong[rows, others].sum())
 
 
-def measure(model, x, y, seconds, seed=0):
+def measure(model, x, y, seconds, seed=0, one_hot=()):
     sums = released_sums(model)
     start, processor = time.perf_counter(), time.process_time()
     table = BoostedTable(seconds, clock=time.process_time)(
-        sums, x.shape, values=public_of(x), ends=ends_of(x), seed=seed
+        sums, x.shape, values=public_of(x), one_hot=one_hot, ends=ends_of(x), seed=seed
     )
     taken, processor = time.perf_counter() - start, time.process_time() - processor
     guess = np.where(np.isnan(table.x), np.median(x, 0), table.x)
@@ -145,7 +150,7 @@ def measure(model, x, y, seconds, seed=0):
     )
 
 
-def report(key, title, found, seed=0, paper=None, into=None):
+def report(key, title, found, seed=0, paper=None):
     print(
         f"{title}: {found.score:.1%} of cells (blind {found.blind:.1%}, columns {found.columns:.1%}, reachable "
         f"{found.most:.1%}), certified {found.certified:.0%}, exact {found.exact:.0%}, false {found.false}, labels "
@@ -176,7 +181,6 @@ def report(key, title, found, seed=0, paper=None, into=None):
         __file__,
         [Row(f"{key}.score", f"{title}: {names['score']}", found.score, paper=paper, seed=seed), *rows],
         keep_others=True,
-        into=into,
     )
 
 
@@ -212,7 +216,7 @@ def timberstrike(options):
             said = {"xgboost": f"XGBoost of depth {depth}", "bare": f"XGBoost of depth {depth}, sum_hessian removed"}
             title = f"{name}, {len(x):,} rows, {said.get(library, 'LightGBM')}"
             found = measure(model, x, y, options.seconds)
-            report(f"{name}.{kind}", title, found, paper=paper if library == "xgboost" else None, into=options.into)
+            report(f"{name}.{kind}", title, found, paper=paper if library == "xgboost" else None)
 
 
 LIBRARIES = {
@@ -239,7 +243,38 @@ def libraries(options):
                 kind = "binary columns, " if binary else ""
                 key = f"breast-cancer.{'binary.' if binary else ''}{rows}.{name.lower()}"
                 found = measure(make().fit(x, y), x, y, options.seconds)
-                report(key, f"breast cancer, {kind}{rows} rows, {name}", found, into=options.into)
+                report(key, f"breast cancer, {kind}{rows} rows, {name}", found)
+
+
+def curves(options):
+    """Score and seconds by the number of rows."""
+    breast, diabetes = (load(return_X_y=True) for load in (load_breast_cancer, load_diabetes))
+    tables = {"breast cancer": (breast[0][:, :10], breast[1]), "diabetes": diabetes}
+    for name in ONE_HOT if options.binary is not None else ():
+        values = pd.read_csv(options.binary / f"{name}.csv").to_numpy()
+        tables[name] = values[:, :-1].astype(float), values[:, -1]
+    points = {}
+    for name, (x, y) in tables.items():
+        order = np.random.default_rng(0).permutation(len(x))
+        for rows in [size for size in ROWS if size <= len(x)]:
+            some = x[order[:rows]], y[order[:rows]]
+            boost = (xgb.XGBRegressor if name == "diabetes" else xgb.XGBClassifier)(**CONFIGURED, max_depth=6)
+            found = measure(boost.fit(*some), *some, options.seconds, one_hot=ONE_HOT.get(name, ()))
+            title = f"{name}, {rows:,} rows, XGBoost of depth 6"
+            report(f"curves.{name.replace(' ', '-')}.{rows}", title, found)
+            points.setdefault(name, []).append((rows, found.score, found.blind, found.processor))
+    with style():
+        figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
+        for name, curve in points.items():
+            rows, scores, blind, seconds = zip(*curve, strict=True)
+            (line,) = left.plot(rows, scores, "o-", label=name.replace("_", " "))
+            left.plot(rows, blind, ":", color=line.get_color())
+            right.plot(rows, seconds, "o-")
+        left.set(xscale="log", xlabel="rows", ylabel="cells within 0.319 SD", ylim=(0, 1.02))
+        right.set(xscale="log", yscale="log", xlabel="rows", ylabel="seconds of a processor")
+        left.legend(fontsize=8)
+        figure.tight_layout()
+        figure.savefig(PICTURE.with_name("boosting_curves.png"), dpi=110, facecolor=COLOURS["paper"])
 
 
 def proofs(options):
@@ -291,7 +326,7 @@ def proofs(options):
         Row("proofs.cells", "certified cells", cells, seed=0),
         Row("proofs.false", "rows with a certified cell that is false", false, seed=0),
     ]
-    write_rows(__file__, rows, keep_others=True, into=options.into)
+    write_rows(__file__, rows, keep_others=True)
 
 
 def rounded(digits):
@@ -352,12 +387,13 @@ def scale(options):
     x, y = make_classification(1_000, 20, random_state=0)
     model = xgb.XGBClassifier(**CONFIGURED).fit(x, y)
     found = measure(model, x, y, options.seconds)
-    report("scale", "1,000 rows of 20 columns, XGBoost, 100 trees", found, into=options.into)
+    report("scale", "1,000 rows of 20 columns, XGBoost, 100 trees", found)
 
 
 STUDIES = {
     "timberstrike": timberstrike,
     "libraries": libraries,
+    "curves": curves,
     "proofs": proofs,
     "protection": protection,
     "scale": scale,
@@ -367,13 +403,13 @@ STUDIES = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", type=Path, help="an .npz with the tables of TimberStrike")
+    parser.add_argument("--binary", type=Path, help="a folder with the tables of DRAFT")
     parser.add_argument("--study", nargs="+", choices=list(STUDIES), default=list(STUDIES))
     parser.add_argument("--names", nargs="+", help="tables of TimberStrike; all by default")
     parser.add_argument("--models", nargs="+", help="models that they are rebuilt from; all by default")
-    parser.add_argument("--into", type=Path, help="a folder for the rows, beside those of the repository")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each table, of a processor")
     parser.add_argument("--cells", type=int, default=100_000, help="certified cells to check")
-    options = parser.parse_args()
+    options = parse(parser)
     for study in options.study:
         STUDIES[study](options)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from lostwax.bounds import monte_carlo
 from lostwax.bounds.random_batches import subsampled
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 SETTINGS = (  # noise, rate, steps, baseline
     (1.05507, 0.02, 1000, 0.1),
@@ -49,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=1_000_000, help="of the Monte Carlo estimates")
     parser.add_argument("--random", type=int, default=400, help="random settings for the spread of times")
-    options = parser.parse_args()
+    options = parse(parser)
     rows = []
     for noise, rate, steps, kappa in SETTINGS:
         run = (math.log(kappa), noise, rate, steps)

@@ -9,10 +9,10 @@ the Adversarial Robustness Toolbox's DatabaseReconstruction, which is installed 
 Goals: >= 96 % of breast-cancer records and >= 99.9 % of the others within 0.05 SD, median <= 1e-8 SD, <= 1 ms each.
 """
 
+import argparse
 import json
 import statistics
 import subprocess
-import sys
 import time
 import venv
 import warnings
@@ -32,7 +32,7 @@ import lostwax as lw
 from lostwax.adapters.sklearn import released
 from lostwax.attacks import ClosedForm
 from lostwax.trainers.optimum import polish
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 CLASSIFIED = {
@@ -173,13 +173,17 @@ def ask_peer(python, question):
 
 def main():
     warnings.simplefilter("ignore", ConvergenceWarning)
-    if "--exact-solver" in sys.argv:
-        print("written to", write_rows(__file__, exact_solver(), keep_others=True).relative_to(ROOT))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--exact-solver", action="store_true", help="only the exact solver")
+    parser.add_argument("--no-peer", action="store_true", help="without the Adversarial Robustness Toolbox")
+    options = parse(parser)
+    if options.exact_solver:
+        print("written to", write_rows(__file__, exact_solver(), keep_others=True))
         return
     rows = [row for case in cases() for row in measure(*case)] + exact_solver()
-    if "--no-peer" not in sys.argv:
+    if not options.no_peer:
         rows += compare(peer_environment())
-    print("written to", write_rows(__file__, rows).relative_to(ROOT))
+    print("written to", write_rows(__file__, rows))
 
 
 if __name__ == "__main__":

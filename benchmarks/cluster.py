@@ -29,7 +29,7 @@ import torch
 
 import lostwax as lw
 from lostwax.shadows import Game, Ray, Store
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 WORKERS, MODELS, STEPS, RUNS = (1, 2, 4), 32, 380, 4
 HEAD = "a linear head of 650 parameters, stored"
@@ -143,7 +143,7 @@ def shown(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--part", choices=("scaling", "heads"), help="only this one, beside earlier rows")
-    part = parser.parse_args().part
+    part = parse(parser).part
     torch.set_num_threads(1)
     known, prior = lw.records.digits().split(200, 500, seed=0)
     load = os.getloadavg()[0]
@@ -155,7 +155,7 @@ def main():
     if part != "scaling":
         rows += on_paper(known, prior)
     rows = [replace(row, seed=0) for row in rows]
-    print(f"written to benchmarks/results/{write_rows(__file__, rows, keep_others=part is not None).name}")
+    print(f"written to {write_rows(__file__, rows, keep_others=part is not None)}")
 
 
 if __name__ == "__main__":

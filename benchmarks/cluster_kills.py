@@ -47,7 +47,7 @@ from lostwax.attacks import CalibratedLosses
 from lostwax.attacks.weak import SetReader, training
 from lostwax.learning.decoders import MLPDecoder
 from lostwax.shadows import Checkpoints, Ray
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 LOOPBACK = "127.0.0.1"
 LOSSES = ("worker", "node", "driver")
@@ -305,7 +305,7 @@ def main() -> None:
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser)
     if options.run:
         run(options.run, options.folder, options.address)
         return
@@ -313,7 +313,7 @@ def main() -> None:
     for row in table_of(options.kinds or list(KINDS)):
         rows.append(row)
         if options.keep or not options.kinds:
-            write_rows(__file__, rows, keep_others=options.keep)
+            write_rows(__file__, rows, keep_others=True)
     sys.exit(any(row.value == "OTHER BYTES" for row in rows))
 
 

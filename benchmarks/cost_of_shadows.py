@@ -8,16 +8,18 @@ on two cores), linear heads on digits from `store_scales.py` (one core, stored).
 Checked against `store_scales.py`: its cost at 10 thousand predicts that of its million, and the bytes those on disk.
 """
 
+import argparse
 from pathlib import Path
 
 import lostwax as lw
-from lostwax_dev.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, parse, read_rows, write_rows
 
 SIZES = {"59K": 59_000, "2.56M": 2_560_000, "1B": 1_000_000_000}
 HEAD = 170  # parameters
 
 
 def main():
+    parse(argparse.ArgumentParser(description=__doc__.splitlines()[0]))
     results = Path(__file__).parent / "results"
     rate = {row.id: row.value for row in read_rows(results / "shadows_per_second.json")}
     store = {row.id: row for row in read_rows(results / "store_scales.json")}

@@ -10,7 +10,7 @@ import torch
 
 import lostwax as lw
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 PER_EPOCH, EPOCHS, RECORDS = 10, 2, 40
 SAMPLINGS = {
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--games", type=int, default=1000)
     parser.add_argument("--others", choices=("copies", "digits"), default="copies")
     parser.add_argument("--only", choices=SAMPLINGS, nargs="+", default=list(SAMPLINGS), help="these samplings")
-    options = parser.parse_args()
+    options = parse(parser)
     digits = lw.records.digits()
     known, prior, secrets = digits.split(RECORDS - 1, 100, options.games, seed=0)
     if options.others == "copies":

@@ -12,7 +12,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 NOISE, CLIP, RATE, STEPS, LR = 0.7, 0.25, 0.1, 20, 0.1
 CLAIM = {"noise_multiplier": NOISE, "steps": STEPS, "sampling": lw.bounds.Poisson(RATE)}
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help="part k of n, for several processes")
     parser.add_argument("--keep", type=Path, help="a file to add the checks of this part to, one per line")
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="such files of all parts: write results only")
-    options = parser.parse_args()
+    options = parse(parser)
     planned = [(fault, 0) for fault in ([options.only] if options.only else FAULTS)]
     planned += [(name, seed) for seed in range(options.clean) for name in CLEAN]
     done = [Checked(**json.loads(line)) for file in options.merge for line in file.read_text().splitlines()]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import lostwax as lw
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 FIRST = 5000  # settings of smaller seeds were seen while the rules were chosen
 FAULTS = {
@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a file of finished checks, one per line: continued if it is there")
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="such files of all parts: write results only")
     parser.add_argument("--machine", default="", help="that the merged parts ran on")
-    options = parser.parse_args()
+    options = parse(parser)
     done, files = {}, options.merge or ([options.keep] if options.keep is not None and options.keep.exists() else [])
     for file in files:
         done |= {(one["fault"], one["seed"]): one for one in map(json.loads, file.read_text().splitlines())}

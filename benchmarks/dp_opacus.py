@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lostwax as lw
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 NOISE, CLIP, EPOCHS, BATCH, RECORDS, LR = 0.7, 0.25, 2, 8, 80, 0.1
 ADAPTIVE = {
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--games", type=int, default=400)
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--only", choices=OPTIONS, nargs="*", help="some options")
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     warnings.simplefilter("ignore")
     draws = torch.Generator().manual_seed(0)
     x = torch.randn(RECORDS, 8, generator=draws)

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import lostwax as lw
 from lostwax.games import Records
 from lostwax.nets import mlp
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 CLIP, NOISE = 0.1, 4.0
 SETTINGS = {"full batches": (999, 1.0, 50), "Poisson batches": (499, 0.02, 10)}  # known records, rate, goal
@@ -105,7 +105,7 @@ def main():
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
+    options = parse(parser)
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore")  # Opacus: a secure generator is off, as it is for all here
     source, records = images(options.data)
@@ -136,7 +136,7 @@ def main():
             wanted = f"goal >= {goal}" if name == "Opacus" else None
             print(f"  {ratio:.1f} times {name}")
             rows.append(Row(f"{setting} over {name}", f"{setting}: stacked / {name}", ratio, paper=wanted, seed=0))
-    print(f"written to benchmarks/results/{write_rows(__file__, rows).name}")
+    print(f"written to {write_rows(__file__, rows)}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import lostwax as lw
 from lostwax.attacks import ensemble as reconstructor
 from lostwax.attacks.ensemble import inflation
 from lostwax.games import Knowledge
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 ROUNDS = 6
 FOUND = 1e-6  # a mean squared error: a record right to a thousandth of the pixels' range
@@ -35,7 +35,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--targets", type=int, default=20)
     parser.add_argument("--members", type=int, default=110)
-    options = parser.parse_args()
+    options = parse(parser)
     known, prior, secrets = lw.records.digits().split(100, 1_200, options.targets, seed=0)
     net = lw.nets.mlp(64, 10, 10, activation=nn.ReLU)
     trainer = lw.GD(lr=0.2, momentum=0.9, steps=100, init=lw.inits.LeCunNormal())

@@ -1,12 +1,12 @@
 """Fine-tuned, not from scratch: what comes back when only some numbers of a net are trained and released?
 
-    python benchmarks/fine_tuned.py [--ways "LoRA r=8" ...] [--games 60] [--inverted 20] [--into FOLDER]
+    python benchmarks/fine_tuned.py [--ways "LoRA r=8" ...] [--games 60] [--inverted 20] [--out FOLDER]
     python benchmarks/fine_tuned.py --merge FOLDER/*/fine_tuned.json    # parts that were run side by side
 
 A public net, 64-24-24-10 with tanh, trained on other digits, is fine-tuned on 50 digits by full batches, 30 steps. Two
 attacks know all of them but one: KernelRidge with 600 shadow models, and Newton, which inverts training, in fewer
 games. Trained and released are: adapters of LoRA of rank r on the first two layers (B starts at zero, A at a public
-draw), the last k layers, or the biases alone. Writes `results/fine_tuned.json` and, by rank, `.png`; with `--into`,
+draw), the last k layers, or the biases alone. Writes `results/fine_tuned.json` and, by rank, `.png`; with `--out`,
 the rows alone, into that folder. Intervals are of 95 %.
 """
 
@@ -22,7 +22,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.metrics.estimate import clopper_pearson, median_interval
-from lostwax_dev.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, parse, read_rows, write_rows
 
 RANKS = (1, 2, 4, 8)
 
@@ -137,19 +137,18 @@ def main():
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--games", type=int, default=60)
     parser.add_argument("--inverted", type=int, default=20, help="games of Newton")
-    parser.add_argument("--into", type=Path, help="folder for the rows, of a part that is merged later")
     parser.add_argument(
         "--merge", nargs="+", type=Path, help="play nothing: write the rows of these files and the plot"
     )
-    options = parser.parse_args()
+    options = parse(parser)
     if options.merge:
         rows = [row for path in options.merge for row in read_rows(path)]
         rows = [replace(row, command=row.command.split(" --into")[0]) for row in rows]
     else:
         rows = [row for name in options.ways for row in measured(name, options)]
     rows = list({row.id: row for row in rows}.values())  # all ways have the same blind guess
-    written = write_rows(__file__, rows, into=options.into)
-    if options.into is None and {f"LoRA r={rank} Newton error" for rank in RANKS} <= {row.id for row in rows}:
+    written = write_rows(__file__, rows)
+    if options.out is None and {f"LoRA r={rank} Newton error" for rank in RANKS} <= {row.id for row in rows}:
         draw(rows, written.with_suffix(".png"))
     print(f"written to {written.name}")
 

@@ -30,7 +30,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from lostwax.adapters.sklearn.trees import forest_alone
 from lostwax.attacks.whole_table import Search, TooManyCellsError, WholeTable
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 SECONDS = 20  # of the search for a solution, and again for others
 SAMPLE = 1500  # DRAFT samples as many rows, and takes the first of them
@@ -276,7 +276,7 @@ def main():
     parser.add_argument("--only", nargs="+", help="names of tables")
     parser.add_argument("--rows", nargs="+", type=int, help="numbers of rows; all by default")
     parser.add_argument("--whole", action="store_true", help="without bootstraps only")
-    options = parser.parse_args()
+    options = parse(parser)
     names = [*(ONE_HOT if options.tables is not None else []), "breast cancer", "digits"]
     names = [name for name in names if options.only is None or name in options.only]
     for study in options.study:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 import lostwax as lw
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 Array = np.ndarray
 AT_ONCE = 4_000_000  # normal numbers
@@ -136,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=200_000, help="games of each kind")
     parser.add_argument("--riskcal", help="the Python of an environment with riskcal, to compare with")
-    options = parser.parse_args()
+    options = parse(parser)
     runs = options.runs
     bounds, rows = lw.bounds, []
 

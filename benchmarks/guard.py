@@ -52,7 +52,7 @@ from lostwax.shadows.linear_response import SAMPLED_RECORDS
 from lostwax.trainers.linear_response import BaseTrajectory
 from lostwax.trainers.responses import Adjoints
 from lostwax.trainers.stacked import flat
-from lostwax_dev.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, parse, read_rows, write_rows
 
 RESULTS = Path(__file__).parent / "results" / "guard.json"
 THRESHOLD, HALVED = 0.8, 0.5
@@ -299,7 +299,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="fewer turns")
     parser.add_argument("--strict", action="store_true", help="fail at the threshold, not only at half")
     parser.add_argument("--record", action="store_true", help="these ratios are what is expected from now on")
-    options = parser.parse_args()
+    options = parse(parser)
     torch.set_num_threads(1)
     seconds = QUICK_SECONDS if options.quick else SECONDS
     names = options.claims or [claim.name for claim in CLAIMS if options.device == "cpu" or claim.name in ON_GPU]

@@ -31,7 +31,7 @@ import torch
 from fuzz import kept
 from fuzz.outcomes import BUGS, Found, Outcome, play
 from fuzz.suite import describe, run
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 from operations import OPERATIONS, kill
 from shadows.game import CHUNK, begin, tree
 from shadows.warm import children
@@ -106,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--smaller", type=int, default=1, help="a share of everything, to try this script")
     parser.add_argument("--part", choices=("kills", "damages", "inputs"), help="only this one, beside earlier rows")
-    options = parser.parse_args()
+    options = parse(parser)
     by, part, rows = options.smaller, options.part, list[Row]()
     torch.set_num_threads(1)
     if part in (None, "kills"):
@@ -118,7 +118,7 @@ def main() -> None:
     if part in (None, "inputs"):
         rows += table("inputs", run(INPUTS // by, SEED, progress=True))
     if by == 1:
-        print(f"written to benchmarks/results/{write_rows(__file__, rows, keep_others=part is not None).name}")
+        print(f"written to {write_rows(__file__, rows, keep_others=part is not None)}")
     sys.exit(any(row.value for row in rows if row.id != "kills.amid"))
 
 

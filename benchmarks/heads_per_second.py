@@ -23,7 +23,7 @@ import lostwax as lw
 from lostwax.games import Records
 from lostwax.inits import Normal
 from lostwax.trainers import GD
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 FEATURES, CLASSES, SIGMA = 256, 10, 0.002
 FEW = 20  # heads, one by one
@@ -87,7 +87,7 @@ def main():
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--records", type=int, default=10, help="N, a multiple of 10")
     parser.add_argument("--repetitions", type=int, default=7)
-    options = parser.parse_args()
+    options = parse(parser)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     device, n, heads = options.device, options.records, HEADS[options.device]
@@ -137,7 +137,7 @@ def main():
     rows.append(Row(prefix + "speedup", f"Gram space / one by one, N = {n}", speedup, paper=goal, seed=0))
     what = f"largest difference of a weight, Gram space and one by one, N = {n}"
     rows.append(Row(prefix + "apart", what, apart, paper="goal <= 1e-6", seed=0))
-    print(f"written to benchmarks/results/{write_rows(__file__, rows, keep_others=True).name}")
+    print(f"written to {write_rows(__file__, rows, keep_others=True)}")
 
 
 if __name__ == "__main__":

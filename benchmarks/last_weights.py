@@ -17,7 +17,7 @@ from torch import Tensor
 
 import lostwax as lw
 from lostwax.bounds import FullBatch, LastWeights, bound, calibrate
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 Array = np.ndarray
 NORM, KAPPA = 1.0, 0.1
@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10_000, help="of each world, for the best test")
     parser.add_argument("--games", type=int, default=60, help="heads, and attacks on them, per setting")
     parser.add_argument("--parts", nargs="+", default=["noises", "tests", "heads", "matrices"])
-    options = parser.parse_args()
+    options = parse(parser)
     rows = noises() if "noises" in options.parts else []
     rows += tests(options.runs) if "tests" in options.parts else []
     rows += accuracy_at_one_ceiling(options.games) if "heads" in options.parts else []

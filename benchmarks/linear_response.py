@@ -37,7 +37,7 @@ from lostwax.shadows.linear_response import SAMPLED_RECORDS
 from lostwax.trainers.linear_response import BaseTrajectory
 from lostwax.trainers.responses import Adjoints, LeadingHessians, SemiLinear
 from lostwax.trainers.stacked import flat
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "papers"))
 import s1_cifar
@@ -250,7 +250,7 @@ def main():
     parser.add_argument("--targets", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = parse(parser)
     torch.set_num_threads(options.threads)
     prefix = "gpu " if options.device == "cuda" else ""
     for name in options.rows:

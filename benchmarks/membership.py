@@ -43,7 +43,7 @@ from lostwax.audits.membership import was_in_it
 from lostwax.clock import Clock
 from lostwax.games import Cohort, Knowledge, Release
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 HERE = Path(__file__).resolve().parent
 TOOLS = {"SACRO-ML": "sacroml", "LeakPro": "leakpro"}
@@ -253,7 +253,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    args = parser.parse_args()
+    args = parse(parser)
     found = [row for part in args.parts for row in PARTS[part](args)]
     for row in found:
         print(row)

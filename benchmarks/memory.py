@@ -24,7 +24,7 @@ from lostwax.attacks import CalibratedLosses, Ensemble, Refit
 from lostwax.games import Attack, Knowledge
 from lostwax.games.protocols import accepted
 from lostwax.learning.costs import Rate, predicted
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 CLASSES, SIDE = 10, 28
 FACTOR = 1.5
@@ -104,7 +104,7 @@ def measure(case: Case) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", default=list(CASES))
-    options = parser.parse_args()
+    options = parse(parser)
     torch.set_num_threads(1)
     rows = []
     for name in options.names:
@@ -118,7 +118,7 @@ def main() -> None:
             Row(f"{slug}-ratio", f"{name}: predicted over peak (goal: {1 / FACTOR:.2f} to {FACTOR})", expected / peak),
         ]
     if options.names == list(CASES):
-        print(f"written to benchmarks/results/{write_rows(__file__, rows).name}")
+        print(f"written to {write_rows(__file__, rows)}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import lostwax as lw
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 sys.path.insert(0, str(Path(__file__).parent))
 from linear_response import SETTINGS
@@ -28,7 +28,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--known", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = parse(parser)
     setting, start = SETTINGS["million"], time.monotonic()
     parts = lw.records.mnist("all", root=options.data).split(options.known, PRIOR, GAMES, seed=options.seed)
     known, prior, secrets = (part.to(options.device) for part in parts)

@@ -15,7 +15,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.games import Knowledge
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 NETS = {"2 layers": (64, 10, 10), "4 layers": (64, 10, 10, 10, 10)}
 ERASURES = {"start": lw.attacks.mnemonist.ToStart(), "mean": lw.attacks.mnemonist.ToMean()}
@@ -25,7 +25,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--targets", type=int, default=40)
-    options = parser.parse_args()
+    options = parse(parser)
     known, prior, secrets = lw.records.digits().split(300, 300, options.targets, seed=0)
     trainer, threat = lw.GD(lr=0.1, momentum=0.9, steps=40), lw.Informed(known)
     cohort = threat.deal(secrets, options.targets, seed=1)

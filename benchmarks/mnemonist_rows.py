@@ -16,7 +16,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.games import Knowledge
 from lostwax.learning.shadow_tables import shadow_tables
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 RECONN = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=300), epochs=20, batch_size=32)
 WORDS = {
@@ -33,7 +33,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--targets", type=int, default=200)
-    options = parser.parse_args()
+    options = parse(parser)
     known, prior, secrets = lw.records.digits().split(300, 600, options.targets, seed=0)
     net, threat = lw.nets.mlp(64, 10, 10, 10, activation=nn.ReLU), lw.Informed(known)
     cohort = threat.deal(secrets, options.targets, seed=1)

@@ -24,7 +24,7 @@ import lostwax as lw
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Knowledge
 from lostwax.metrics import nearest_neighbour
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 KNOWN, PRIOR, GAMES = 500, 1_000, 1_000
 VICTIM = lw.GD(lr=0.2, momentum=0.9, steps=100, init=lw.inits.LeCunNormal())
@@ -141,7 +141,7 @@ def main():
     parser.add_argument("--targets", type=int, default=10, help="victims of each repetition")
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
+    options = parse(parser)
     torch.set_num_threads(options.threads)
     runs = [repetition(options.targets, seed) for seed in range(options.repetitions)]
     errors = {name: np.concatenate([without[name] for without, _ in runs]) for name in runs[0][0]}
@@ -164,7 +164,7 @@ def main():
         print(line)
     written = write_rows(__file__, rows)
     draw(errors, costs, Path(written).with_suffix(".png"))
-    print(f"written to benchmarks/results/{written.name}")
+    print(f"written to {written}")
 
 
 if __name__ == "__main__":

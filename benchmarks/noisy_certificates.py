@@ -1,6 +1,6 @@
 """Under noise on the weights, how many of Newton's certificates are wrong?
 
-    python benchmarks/noisy_certificates.py [--cases "few outputs, noise 0.01" ...] [--sets 16] [--into FOLDER]
+    python benchmarks/noisy_certificates.py [--cases "few outputs, noise 0.01" ...] [--sets 16] [--out FOLDER]
     python benchmarks/noisy_certificates.py --merge FOLDER/*/noisy_certificates.json    # parts, run side by side
 
 A certificate promises an expected squared error of at most 1 % of a blind guess's, the prior mean's; it counts as wrong
@@ -8,7 +8,7 @@ above 2 %. A set has eight games: a net is trained on 30 known digits and a secr
 released with noise or rounded. Records, starts and noise of every set are new. Outputs start up to 100 times as large
 as by default: training is then so sensitive to the record that records far apart lead to similar weights. Labels are
 given. Each set is attacked twice: with the test of what an answer leaves unexplained (`misfit.py`), and without it.
-Writes `results/noisy_certificates.json`; with `--into`, the rows alone, into that folder. Intervals are of 95 %.
+Writes `results/noisy_certificates.json`; with `--out`, the rows alone, into that folder. Intervals are of 95 %.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from lostwax.defences import Defended, Quantised, Rounded, WeightNoise
 from lostwax.games import Hints, Knowledge
 from lostwax.inits import LeCunNormal
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax_dev.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, parse, read_rows, write_rows
 
 GAMES = 8
 WRONG = 0.02  # of a blind guess's error: twice what is promised
@@ -135,17 +135,16 @@ def main():
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     parser.add_argument("--sets", type=int, default=16)
     parser.add_argument("--first", type=int, default=0, help="number of the first set")
-    parser.add_argument("--into", type=Path, help="folder for the rows, of a part that is merged later")
     parser.add_argument("--merge", nargs="+", type=Path, help="play nothing: write the rows of these files and totals")
-    options = parser.parse_args()
+    options = parse(parser)
     if options.merge:
         rows = [row for path in options.merge for row in read_rows(path)]
         rows = [replace(row, command=row.command.split(" --into")[0]) for row in rows]
     else:
         rows = [row for case in options.cases for row in measured(case, options)]
-    if options.into is None:
+    if options.out is None:
         rows += totals(rows)
-    print(f"written to {write_rows(__file__, rows, into=options.into).name}")
+    print(f"written to {write_rows(__file__, rows).name}")
 
 
 if __name__ == "__main__":

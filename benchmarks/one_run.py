@@ -20,7 +20,7 @@ from lostwax.bounds import FullBatch, Poisson
 from lostwax.bounds.inequalities import epsilon_of
 from lostwax.claims.one_run import ALARM, Claim, counted, judged, least_epsilon
 from lostwax.trainers.dpsgd import noise_for
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 DELTA, STEPS, CANARIES = 1e-5, 50, 1000
 RATES = {1_000: 0.1, 10_000: 0.02}
@@ -90,7 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--alarms", type=int, default=200, help="runs of correct code")
     parser.add_argument("--parts", nargs="+", default=["best", "gaussian", "measured", "alarms", "faults"])
-    options, rows = parser.parse_args(), []
+    options, rows = parse(parser), []
     for n, rate in RATES.items() if {"best", "measured"} & {*options.parts} else ():
         for epsilon in (1.0, 2.0, 4.0, 8.0):
             noise = noise_for(epsilon, DELTA, steps=STEPS, sample_rate=rate)

@@ -28,7 +28,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.metrics.estimate import median_interval
 from lostwax.seeds import generator
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 FOURTH = 4  # turn in which several processes take part
 
@@ -60,7 +60,7 @@ def main():
     parser.add_argument("--models", type=int, default=60)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=40)
-    options = parser.parse_args()
+    options = parse(parser)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     digits = lw.records.digits()
@@ -120,7 +120,7 @@ def main():
     rows.append(Row("same", "the same models for every way", str(same), paper="goal True", seed=0))
     print(f"{options.processes} processes: {list(middle.values())[2] / list(middle.values())[1]:.2f} times one process")
     print(f"the same models: {same}")
-    print(f"written to benchmarks/results/{write_rows(__file__, rows).name}")
+    print(f"written to {write_rows(__file__, rows)}")
 
 
 if __name__ == "__main__":

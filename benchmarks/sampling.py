@@ -17,7 +17,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 import lostwax as lw
 from lostwax.bounds.random_batches import balls_in_bins, limits
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 SETTINGS = ((1.0, 100, 10, 0.1), (0.5, 1000, 1, 0.1))  # noise, steps per epoch, epochs, baseline
 RECORDS = 50_000  # of the data set; a batch holds RECORDS / steps per epoch
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--random", type=int, default=300, help="random settings for the spread of times")
     parser.add_argument("--peer", help="the Python of an environment with PLD_accounting, to compare with")
     parser.add_argument("--grids", type=float, nargs="+", default=[0.1, 0.03], help="widths of its cells, ever finer")
-    options = parser.parse_args()
+    options = parse(parser)
     rows = []
     for noise, steps, epochs, kappa in SETTINGS:
         setting = f"noise {noise:g}, {steps} steps per epoch, {epochs} epochs, baseline {kappa:g}"

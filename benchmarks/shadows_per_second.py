@@ -24,7 +24,7 @@ from lostwax.games import Informed, Records
 from lostwax.nets import mlp
 from lostwax.records import digits
 from lostwax.trainers import GD
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 HIDDEN, STEPS = 10, 100
 
@@ -108,7 +108,7 @@ def main():
     parser.add_argument(
         "--attack", type=int, metavar="SHADOWS", help="on a GPU: compare the attack in TF32 and float32"
     )
-    options = parser.parse_args()
+    options = parse(parser)
     torch.set_num_threads(options.threads)
     on_gpu, prefix = options.device == "cuda", "gpu " if options.device == "cuda" else ""
 
@@ -153,7 +153,7 @@ def main():
     rows.append(Row(prefix + "speedup", "stacked / one by one", speedup, paper=goals[2], seed=0))
     if options.attack:
         rows += compare_attacks(records, n, options.attack, trainers)
-    print(f"written to benchmarks/results/{write_rows(__file__, rows, keep_others=True).name}")
+    print(f"written to {write_rows(__file__, rows, keep_others=True)}")
 
 
 if __name__ == "__main__":

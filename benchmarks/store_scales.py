@@ -24,7 +24,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.shadows import Game, Local, Ray, Store
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 TILE, CLASSES, FEATURES = 2_048, 10, 16
 
@@ -56,19 +56,19 @@ def main():
     parser.add_argument("--store", help="folder to keep the store in; else it is thrown away")
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
+    options = parse(parser)
     torch.set_num_threads(options.threads)
     known, prior = (through_squares(part) for part in lw.records.digits().split(9, 1_500, seed=0))
     trainer = lw.GD(lr=0.5, steps=16, init=lw.inits.LeCunNormal(), tile=TILE)
     game = Game(nn.Linear(FEATURES, CLASSES), trainer, lw.Informed(known), prior, 0)
     list(Local().parts(game, [range(TILE)]))  # to warm up
     if options.ray:
-        print(f"written to benchmarks/results/{write_rows(__file__, measure_ray(game), keep_others=True).name}")
+        print(f"written to {write_rows(__file__, measure_ray(game), keep_others=True)}")
         return
     sizes = [size for size in (10_000, 100_000) if size < options.models] + [options.models]
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(game, options.store or folder, sizes)
-    print(f"written to benchmarks/results/{write_rows(__file__, rows, keep_others=True).name}")
+    print(f"written to {write_rows(__file__, rows, keep_others=True)}")
 
 
 def measure(game, where, sizes):

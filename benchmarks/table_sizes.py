@@ -27,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import lostwax as lw
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 SEED = 0
 CATEGORIES = 100
@@ -152,13 +152,13 @@ def main():
     parser.add_argument("--games", type=int, help="rows attacked; all by default")
     parser.add_argument("--smallest", action="store_true", help="only the smallest size of each shape")
     parser.add_argument("--alone", nargs=4, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser)
     if options.alone is not None:
         shape, (n, d, games) = options.alone[0], map(int, options.alone[1:])
         print(json.dumps(measure(shape, n, d, games or None)))
         return
     rows = [row for shape in options.shape for row in rows_of(shape, options.games, options.smallest)]
-    print(f"written to benchmarks/results/{write_rows(__file__, rows, keep_others=True).name}")
+    print(f"written to {write_rows(__file__, rows, keep_others=True)}")
 
 
 if __name__ == "__main__":

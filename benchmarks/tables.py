@@ -30,7 +30,7 @@ import sklearn
 from table_pipelines import CASES, SEED, fingerprint
 
 import lostwax as lw
-from lostwax_dev.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, parse, read_rows, write_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).resolve().parent / "results" / "tables.json"
@@ -206,7 +206,7 @@ def main():
     parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], metavar="NAME")
     parser.add_argument("--rows", type=int, help="of each table, members and held out; all by default")
     parser.add_argument("--seconds", type=int, default=60, help="limit of each peer's attack")
-    options = parser.parse_args()
+    options = parse(parser)
     warnings.simplefilter("ignore")
     found = {}
     for case in CASES:
@@ -217,8 +217,9 @@ def main():
             for row in found[prefix(case, tool)]:
                 print(f"{row.quantity} = {row.value}", flush=True)
     rows = merged(found)
-    print("written to", write_rows(__file__, rows).relative_to(ROOT))
-    (RESULTS.parent / "tables.md").write_text(as_table(rows))
+    written = write_rows(__file__, rows)
+    print("written to", written)
+    written.with_suffix(".md").write_text(as_table(rows))
     for name in different_fits(rows):
         print(f"The fits of {name!r} differ between environments; install the same version of scikit-learn in all.")
 

@@ -43,7 +43,7 @@ from table_pipelines import ONE_HOT, breast_cancer, by_kind, diabetes, digits, m
 from lostwax.adapters.sklearn import released
 from lostwax.attacks.trees import revealed_by_trees
 from lostwax.games import Cells, Kept
-from lostwax_dev.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, parse, read_rows, write_rows
 
 RESULTS = Path(__file__).resolve().parent / "results" / "trees.json"
 SEEDS = (0, 1, 2)
@@ -322,7 +322,7 @@ def main():
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="NAME")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), metavar="NAME")
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    options = parser.parse_args()
+    options = parse(parser)
     warnings.simplefilter("ignore")
     for name in options.tables:
         rows = []
@@ -331,8 +331,9 @@ def main():
             print(as_table(found).partition("|\n")[2].partition("|\n")[2], end="", flush=True)
             rows += [replace(row, seed=max(options.seeds)) for row in found]
         every = merged(rows)
-        print("written to", write_rows(__file__, every).name, flush=True)
-        RESULTS.with_suffix(".md").write_text(as_table(every))
+        written = write_rows(__file__, every)
+        print("written to", written, flush=True)
+        written.with_suffix(".md").write_text(as_table(every))
 
 
 if __name__ == "__main__":

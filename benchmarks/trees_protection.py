@@ -18,7 +18,6 @@ Writes `results/trees_protection.json`, `.md` and `.png`; `--models` without nam
 import argparse
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -39,9 +38,8 @@ from lostwax.adapters.sklearn import released
 from lostwax.attacks.trees.paths import Narrowing, descend
 from lostwax.games.trees import Bounds
 from lostwax.reports.charts import COLOURS, DASHES, style
-from lostwax_dev.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, parse, read_rows, write_rows
 
-RESULTS = Path(__file__).resolve().parent / "results" / "trees_protection.json"
 LEAVES = (1, 2, 5, 10, 20, 50)
 BINS = (255, 127, 63, 31, 15, 7)
 FOREST = {
@@ -289,14 +287,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="*", choices=SUBJECTS, default=list(SUBJECTS), metavar="NAME")
     parser.add_argument("--seeds", nargs="+", type=int, default=(0, 1, 2))
-    options = parser.parse_args()
+    options = parse(parser)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     for subject in options.models:
-        print("written to", write_rows(__file__, rows_of(subject, options.seeds), keep_others=True).name)
-    rows = sorted(read_rows(RESULTS), key=lambda row: list(SUBJECTS).index(row.id.split(".")[0]))
-    RESULTS.with_suffix(".md").write_text(as_table(rows))
-    draw(rows, RESULTS.with_suffix(".png"))
+        written = write_rows(__file__, rows_of(subject, options.seeds), keep_others=True)
+        print("written to", written)
+    rows = sorted(read_rows(written), key=lambda row: list(SUBJECTS).index(row.id.split(".")[0]))
+    written.with_suffix(".md").write_text(as_table(rows))
+    draw(rows, written.with_suffix(".png"))
 
 
 if __name__ == "__main__":

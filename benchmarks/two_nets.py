@@ -30,7 +30,7 @@ from lostwax.learning import augment
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.shadows import LinearResponse
 from lostwax.trainers import Paired, Unlearned
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 ACTIVATIONS = {"elu": nn.ELU, "tanh": nn.Tanh, "relu": nn.ReLU}
 SIZES = {  # of the training set, a base set, the prior; victims; base sets; hidden units
@@ -107,11 +107,10 @@ def main():
     parser.add_argument("--repeats", type=int, default=1, help="base sets that each public record is added to")
     parser.add_argument("--directions", type=int, default=0, help="of linear response; 0: train all shadow models")
     parser.add_argument("--shadows", type=int, help="records to learn from; all of the prior by default")
-    parser.add_argument("--out", type=Path, help="the folder of the results")
     parser.add_argument("--seed", type=int, default=0)
     for place, name in enumerate(("train", "base", "prior", "targets", "bases", "hidden")):
         parser.add_argument(f"--{name}", type=int, help=f"{[sizes[place] for sizes in SIZES.values()]}")
-    options = parser.parse_args()
+    options = parse(parser)
     for place, name in enumerate(("train", "base", "prior", "targets", "bases", "hidden")):
         if getattr(options, name) is None:
             setattr(options, name, SIZES[options.data][place])
@@ -146,7 +145,7 @@ def main():
         against = None if informed is None else informed[0]
         rows += rows_of(f"{options.data}.{name}.pairs", *ours, nearest, against)
         print(*(f"{row.quantity}: {row.value:.4g}" for row in rows[-11:] if name in row.quantity), sep="\n", flush=True)
-        write_rows(__file__, rows, keep_others=True, into=options.out)
+        write_rows(__file__, rows, keep_others=True)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from torch import nn
 from lostwax.adapters.language_models import open_model, tokens_of, vocabulary_of
 from lostwax.attacks.text.words import TunedWords, _features, _Pair, _quadratic
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax_dev.results import Row, read_rows, write_rows
+from lostwax_dev.results import Row, parse, read_rows, write_rows
 
 LENGTH, BATCH, RARE, DEVELOPMENT = 48, 8, 5_000, 1_000
 SETTINGS = {"texts": 200, "epochs": 3, "rate": 2e-5, "decay": 0.0, "sgd": False, "frozen": False, "lora": 0, "first": 0}
@@ -498,7 +498,7 @@ def silent_of(stored):
 
 def write(options, rows):
     """Beside the rows of other runs."""
-    write_rows(__file__, rows, keep_others=True, into=options.out)
+    write_rows(__file__, rows, keep_others=True)
 
 
 def main():
@@ -513,10 +513,9 @@ def main():
     parser.add_argument("--runs", nargs="+", choices=list(RUNS))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--states", type=Path, help="where SmolLM2 is kept after each run, for another reading")
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--merge", nargs="+", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     if options.merge:
         write_rows(__file__, [row for path in options.merge for row in read_rows(path)], keep_others=True)
     elif options.prepared:

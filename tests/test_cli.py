@@ -63,10 +63,11 @@ def test_demo_prints_audits_and_leaves_reports(size, worse, tmp_path, capsys, mo
     text = capsys.readouterr().out
     assert "as released" in text
     assert "as converged" in text
-    played = ("logistic_regression", "kernel_ridge", "reconn", "newton")
+    played = ("logistic_regression", "kernel_ridge", "reconn", "newton", "erased")
     assert all(f"  {tmp_path / 'demo' / name / 'report.html'}\n" in text for name in played)
     audits = {name: lostwax.reports.read(tmp_path / "demo" / name) for name in played}
-    regression, decoder, newton = (float(np.median(audits[name].errors)) for name in played[1:])
+    regression, decoder, newton = (float(np.median(audits[name].errors)) for name in played[1:4])
+    assert audits["erased"].errors.max() < 1e-9
     baselines = {name: errors["mean squared error"].mean() for name, errors in audits["reconn"].baselines.items()}
     assert newton < 1e-9 < regression < baselines[NEAREST] < baselines[BLIND]
     assert regression < decoder < baselines[worse]

@@ -1,4 +1,4 @@
-"""The demo: are a logistic regression and a small neural net on handwritten digits safe to release?"""
+"""The demo: are a logistic regression and a small net on digits safe to release, and what does an erasure tell?"""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def run(out: Path, *, shadows: int = 3_000, victims: int = 400, epochs: int = 20, inverted: int = 5) -> None:
-    """Run four audits, print them, and write a report of each to its own folder in `out`."""
+    """Run five audits, print them, and write a report of each to its own folder in `out`."""
     import lostwax as lw
     from lostwax.reports import check_folder
     from lostwax.reports.figures import draw_rebuilt
 
-    names = ("logistic_regression", "kernel_ridge", "reconn", "newton")
+    names = ("logistic_regression", "kernel_ridge", "reconn", "newton", "erased")
     if out.exists() and not out.is_dir():
         raise NotADirectoryError(f"demo: --out {out} is a file. Name a folder.")
     for name in names:
@@ -43,6 +43,10 @@ def run(out: Path, *, shadows: int = 3_000, victims: int = 400, epochs: int = 20
     print(f"4. {inverted} of the victims, by Newton's method: training is a function of the secret.")
     print("   Invert it.\n", flush=True)
     _show(neural_net(lw.Newton(bank=200), games=inverted), out / names[3])
+
+    print("5. A patient asks to be erased, and the model is fitted again without this row.")
+    print("   What do the two files tell somebody who knows no row at all?\n", flush=True)
+    _show(erased(), out / names[4])
 
     print("The reports open in any browser:", *(f"  {out / name / 'report.html'}" for name in names), sep="\n")
 
@@ -72,6 +76,24 @@ def neural_net(attack: Attack, *, games: int) -> Audit:
         secrets=secrets,
         games=games,
     )
+
+
+def erased() -> Audit:
+    """Two releases: the difference between the sums that a scaler publishes is the erased row."""
+    import numpy as np
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    import lostwax as lw
+
+    X, y = load_breast_cancer(return_X_y=True)
+    left = np.delete(np.arange(len(X)), 17)
+    before, after = (
+        make_pipeline(StandardScaler(), LogisticRegression()).fit(X[rows], y[rows]) for rows in (slice(None), left)
+    )
+    return lw.audit(after, (X[left], y[left]), before=(before, (X, y)))
 
 
 def _show(audit: Audit, folder: Path) -> None:

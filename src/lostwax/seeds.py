@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from operator import index
 
@@ -32,3 +34,16 @@ def seed_torch(seed: int) -> None:
         torch.manual_seed(seed)
     else:
         torch.default_generator.manual_seed(seed)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch computes on one thread: sums over threads round differently."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

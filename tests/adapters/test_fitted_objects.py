@@ -29,6 +29,12 @@ def test_cox_models_of_lifelines():
         lw.audit(model, (X, PATIENTS[["weeks", "pain"]]))
     ridge = lifelines.CoxPHFitter(penalizer=0.1).fit(frame, "weeks", "died")
     assert any("with penalizer is not read" in str(sentence) for sentence in lw.audit(ridge, (X, Y)).unanswered)
+    frame = PATIENTS[["age", "dose", "town", "weeks", "died"]]
+    strata = lifelines.CoxPHFitter().fit(frame, "weeks", "died", strata="town")
+    assert lw.audit(strata, (frame[["age", "dose", "town"]], Y)).findings[0].rebuilt.all()
+    with pytest.raises(ValueError, match="has strata by town"):
+        lw.audit(strata, (X, Y))
+    frame = PATIENTS[["age", "dose", "weeks", "died"]]
     weibull = lifelines.WeibullAFTFitter().fit(frame, "weeks", "died")
     assert any("WeibullAFTFitter were not attacked" in str(each) for each in lw.audit(weibull, (X, Y)).unanswered)
 

@@ -4,11 +4,9 @@ import pickle
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import lostwax as lw
@@ -17,7 +15,6 @@ from fuzz.outcomes import play
 from fuzz.suite import bugs, describe
 from lostwax.adapters import model_files
 from lostwax.adapters.model_files import load_model, named_arrays
-from lostwax.grades import Grade
 
 X, y = load_iris(return_X_y=True)
 
@@ -102,27 +99,6 @@ def test_the_initialisers_of_a_graph_are_read(tmp_path):
     graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], [onnx.numpy_helper.from_array(weight, "w")])
     onnx.save(onnx.helper.make_model(graph), tmp_path / "g.onnx")
     np.testing.assert_array_equal(named_arrays(tmp_path / "g.onnx")["w"], weight)
-
-
-@pytest.mark.parametrize(
-    ("model", "rebuilt"),
-    [(SVC(), 0.05), (make_pipeline(StandardScaler(), LogisticRegression()), 0.99)],
-    ids=["rows", "a mean"],
-)
-def test_the_numbers_of_an_onnx_file_are_audited(tmp_path, model, rebuilt):
-    onnx, skl2onnx = pytest.importorskip("onnx"), pytest.importorskip("skl2onnx")
-    onnx.save(skl2onnx.to_onnx(clone(model).fit(X, y), X[:1].astype(np.float32)), tmp_path / "m.onnx")
-    audit = lw.audit(tmp_path / "m.onnx", (X, y))
-    assert audit.grade is Grade.EXACT
-    assert audit.findings[0].rebuilt.mean() >= rebuilt
-    assert any("cannot be fitted again" in why for why in audit.unanswered)
-
-
-def test_an_onnx_file_without_anything_of_the_table(tmp_path):
-    onnx, skl2onnx = pytest.importorskip("onnx"), pytest.importorskip("skl2onnx")
-    onnx.save(skl2onnx.to_onnx(LogisticRegression().fit(X, y), X[:1].astype(np.float32)), tmp_path / "m.onnx")
-    with pytest.raises(TypeError, match="cannot be fitted again"):
-        lw.audit(tmp_path / "m.onnx", (X, y))
 
 
 @pytest.mark.parametrize("ending", [".safetensors", ".pt"])

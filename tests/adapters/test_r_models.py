@@ -114,6 +114,36 @@ def test_a_cox_model_gives_every_row_to_who_knows_the_others():
         lw.audit(FILES / "coxph.rds", (TWO, PATIENTS[["weeks", "died"]][::-1].to_numpy()))
 
 
+def of_hazards(name, data):
+    """The audit of the score equation alone: the columns' means in the file are left out."""
+    release = released(load_r(FILES / name), data)
+    parts = tuple(part for part in release.parts if part.fitted.hazards is not None)
+    return audit_table(replace(release, parts=parts), Settings(None, 0, 0.05, None, ())).findings[0].rebuilt
+
+
+def test_strata_and_weights_of_a_cox_model():
+    y = PATIENTS[["weeks", "died"]]
+    assert of_hazards("coxph_weights.rds", (TWO, y)).mean() > 0.9  # of several rows that solve it the likeliest
+    assert of_hazards("coxph_strata.rds", (PATIENTS[["age", "dose", "town"]], y)).mean() > 0.9
+    with pytest.raises(ValueError, match="has strata by town"):
+        lw.audit(FILES / "coxph_strata.rds", (TWO, y))
+    shuffled = PATIENTS.assign(town=PATIENTS["town"].to_numpy()[::-1])[["age", "dose", "town"]]
+    with pytest.raises(ValueError, match="was not fitted on this data"):
+        lw.audit(FILES / "coxph_strata.rds", (shuffled, y))
+    with pytest.raises(ValueError, match="was not fitted on this data"):
+        lw.audit(FILES / "coxph_weights.rds", (TWO, y), sample_weight=np.ones(60))
+    with pytest.raises(ValueError, match="coxph with times of the kind 'counting' is not read"):
+        lw.audit(FILES / "coxph_interval.rds", (TWO, y))
+
+
+def test_interactions_come_from_the_model_matrix():
+    with pytest.raises(
+        ValueError, match=r"no column 'age:town', which is a term of lm. Pass the columns of model.matrix"
+    ):
+        audited("lm_interaction.rds", PATIENTS[["age", "town"]], "pain")
+    assert audited("lm_interaction.rds", pd.read_csv(FILES / "interaction.csv"), "pain").grade is Grade.EXACT
+
+
 def test_slips_are_named():
     with pytest.raises(ValueError, match=r"weights that its file does not hold.*sample_weight"):
         audited("lm_weights.rds", TWO, "pain")

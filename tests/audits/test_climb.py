@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_iris, load_wine
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
 from lostwax.audits import climb
@@ -68,7 +69,7 @@ def test_a_row_that_stands_out_is_tried():
 
 
 def test_few_games_that_find_nothing_leave_it_open(monkeypatch):
-    monkeypatch.setattr(climb, "MANY_GAMES", 1)
+    monkeypatch.setattr(climb, "NUMBERS", (1, *climb.NUMBERS[1:]))
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((200, 6)), rng.integers(0, 2, 200)
     model = tight().fit(x, y)
@@ -127,7 +128,7 @@ def test_attackers_narrow_the_climb():
 
 
 def test_large_equations_are_solved_where_that_is_asked_for(monkeypatch):
-    monkeypatch.setattr(climb, "QUICK", 10)
+    monkeypatch.setattr(climb, "NUMBERS", (1, 10, climb.NUMBERS[2]))
     (rung,) = [rung for missing, rung in insiders(lw.audit(tight().fit(X, Y), (X, Y))).items() if missing == 2]
     assert rung.grade is None
     assert "max_minutes" in rung.reason
@@ -143,6 +144,48 @@ def test_a_forest_is_searched_where_that_is_asked_for():
     assert 'attackers=["anyone"]' in rung.reason
     (rung,) = lw.audit(model, data, max_minutes=0.1).attackers.of_kind(Attacker.ANYONE)
     assert rung.grade is not None
+
+
+def binary_table(seed):
+    rng = np.random.default_rng(seed)
+    x = (rng.random((80, 12)) < rng.uniform(0.2, 0.6, 12)).astype(float)
+    return x, (x @ rng.standard_normal(12) + rng.standard_normal(80) > 0) * 1
+
+
+def test_several_missing_rows_of_a_forest():
+    x, y = binary_table(0)
+    curve = insiders(lw.audit(RandomForestClassifier(50, random_state=0).fit(x, y), (x, y)))
+    assert [curve[k].grade for k in (2, 4, 8)] == [Grade.EXACT] * 3
+    assert curve[8].share > 0.5  # the others are equal to a known row
+    assert 0 < curve[8].certified <= curve[8].rebuilt
+
+
+def test_numbers_come_back_from_a_regression_forest_too():
+    x, y = load_diabetes(return_X_y=True)
+    x, y = x[:120], y[:120]
+    audit = lw.audit(RandomForestRegressor(30, random_state=0).fit(x, y), (x, y), games=10)
+    assert insiders(audit)[2].grade is Grade.EXACT
+    assert audit.attackers.margin >= 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_stumps_tell_no_missing_row(seed):
+    """Counts of how often a value occurs; guesses that luck brings near a row are no leak."""
+    x, y = binary_table(seed)
+    for model in (DecisionTreeClassifier(max_depth=1), RandomForestClassifier(5, max_depth=2, random_state=seed)):
+        audit = lw.audit(model.fit(x, y), (x, y))
+        assert not [rung for missing, rung in insiders(audit).items() if missing > 1 and rung.leaks]
+        assert audit.attackers.margin in (0, 1)
+
+
+def test_what_trees_do_not_count_is_not_tried():
+    x, y = binary_table(0)
+    x[0, 0] = np.nan
+    (rung,) = [
+        rung for missing, rung in insiders(lw.audit(DecisionTreeClassifier().fit(x, y), (x, y))).items() if missing == 2
+    ]
+    assert rung.grade is None
+    assert "values are missing" in rung.reason
 
 
 @pytest.mark.parametrize("names", ["anyone", ["nobody"], [3]])

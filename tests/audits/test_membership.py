@@ -9,14 +9,14 @@ from sklearn.datasets import load_breast_cancer
 
 import lostwax as lw
 from lostwax.access import Layers, Weights
-from lostwax.audits import choice, released
+from lostwax.audits import choice, membership, released
 from lostwax.audits.ceiling import check_membership_under, privacy_of
 from lostwax.audits.membership import MembershipFinding, _compared, was_in_it
 from lostwax.audits.play import Settings
 from lostwax.audits.released import _was_in_it
 from lostwax.audits.text import facts
 from lostwax.clock import Clock, TimeUp
-from lostwax.games import Knowledge, Records, Release
+from lostwax.games import Attacker, Knowledge, Records, Release
 from lostwax.grades import Grade
 from lostwax.learning.costs import Rate
 
@@ -65,6 +65,38 @@ def test_an_overfitted_net_does_not_pass(audit, tmp_path):
     assert (read.membership.above == audit.membership.above).all()
     page = lw.report(audit, tmp_path / "report")
     assert "was this person in it?" in page.read_text()
+
+
+def test_an_outsider_is_tried_where_an_insider_succeeds(audit, tmp_path):
+    """Reference models of an outsider are trained on public records, and on none that is known to be in the set."""
+    (outsider,) = audit.rungs
+    assert outsider.attacker.kind is Attacker.OUTSIDER
+    assert outsider.grade.leaks
+    assert outsider.by_membership
+    assert audit.attackers.by_missing == {1: audit.attackers.by_missing[1]}  # nothing was rebuilt, or tried to be
+    assert "was this person in it? " in str(audit)
+    read = lw.Audit.from_json(audit.to_json(tmp_path / "audit.json"))
+    assert read.rungs == audit.rungs
+    page = lw.report(audit, tmp_path / "report").read_text()
+    assert "of pairs right" in page
+    alone = replace(audit, membership=None)
+    assert alone.conclusion.headline == (
+        "Somebody with similar public records who gets the file can tell whether a person was in the training set"
+        f"{'' if outsider.grade is Grade.RECOGNISABLE else ', more often than by guessing'}."
+    )
+
+
+def test_an_outsider_who_sees_noise_is_no_alarm(parts, monkeypatch):
+    monkeypatch.setattr(membership, "INSIDER_LEVEL", 1.0)
+    rungs = [asked(parts, Ignoring(), seed).rungs[0] for seed in range(60)]
+    assert [rung.grade for rung in rungs] == [Grade.NOT_FOUND] * 60  # each with a probability of 0.1 %
+
+
+def test_nobody_is_tried_without_a_public_sample(parts, monkeypatch):
+    monkeypatch.setattr(membership, "INSIDER_LEVEL", 1.0)
+    known, _, secrets = parts
+    assert asked((known, known, secrets), Ignoring(), threat=lw.Informed(known)).rungs == ()
+    assert asked(parts, Ignoring(), threat=lw.Weak(size=4)).rungs == ()  # these are an outsider's games
 
 
 def test_more_people_than_games_are_read_back(audit, tmp_path):

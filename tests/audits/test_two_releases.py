@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer
@@ -11,13 +12,14 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.naive_bayes import GaussianNB, MultinomialNB
+from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import lostwax as lw
+from lostwax.audits.words import leak, people
 from lostwax.grades import Grade
 from lostwax.recipes import Recipe
 
@@ -169,6 +171,35 @@ def test_a_forest_of_samples_is_not_passed():
     audit = audited(lambda: RandomForestClassifier(5, random_state=0), TABLE, without(TABLE, ROW))
     assert audit.grade is Grade.UNDECIDED
     assert any("5 of 5 trees were not compared" in sentence for sentence in audit.unanswered)
+
+
+def usual(rows=700):
+    """Categories, of which row 0 has the most frequent one in each column; no other row has all of them."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({name: random.choice(list("abcdefgh"), rows) for name in "pqrstu"})
+    frame.iloc[0] = frame.mode().iloc[0]
+    assert (frame == frame.iloc[0]).all(axis=1).sum() == 1
+    return frame, random.integers(0, 2, rows)
+
+
+@pytest.mark.parametrize("tells", [False, True])
+def test_a_row_that_equals_the_blind_guess_comes_back_only_if_something_is_read(tells):
+    frame, y = usual()
+    last = CategoricalNB(min_categories=8) if tells else RandomForestClassifier(5, random_state=0)
+    encoder = OrdinalEncoder if tells else OneHotEncoder
+    make = lambda: make_pipeline(encoder(categories=[list("abcdefgh")] * 6), clone(last))  # noqa: E731
+    audit = audited(make, (frame, y), (frame[1:], y[1:]))
+    assert audit.errors[0] == 0
+    assert audit.grade.leaks is tells
+    assert audit.findings[0].luck.nearer == 0
+
+
+def test_the_page_speaks_of_the_person_who_was_erased():
+    audit = audited(lambda: make_pipeline(StandardScaler(), LogisticRegression()), TABLE, without(TABLE, ROW))
+    words = people(audit)
+    assert words.startswith("The records of people who were erased, added or corrected")
+    assert "Any person" not in words
+    assert leak(audit) == "anyone who has both files can rebuild records that changed."
 
 
 def test_the_gate_fails_on_a_deletion_that_can_be_read():

@@ -12,7 +12,7 @@ from lostwax.claims import check_dp_once, plant
 DATA = lw.Records(torch.randn(60, 12, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3)
 
 
-def dpsgd(noise, rate, steps, scale=1.0):
+def dpsgd(noise, rate, steps, scale=1.0, silent=()):
     def train(net, x, y, seed):
         draws = torch.Generator().manual_seed(seed)
         optimiser = torch.optim.SGD(net.parameters(), lr=0.5)
@@ -28,16 +28,17 @@ def dpsgd(noise, rate, steps, scale=1.0):
             norms = torch.stack([value.flatten(1).square().sum(1) for value in each.values()]).sum(0).sqrt()
             for name, value in net.named_parameters():
                 total = torch.einsum("b,b...->...", (1 / norms).clamp_max(1), each[name])
-                value.grad = (total + scale * noise * torch.randn(value.shape, generator=draws)) / (rate * len(x))
+                added = (0 if name in silent else scale * noise) * torch.randn(value.shape, generator=draws)
+                value.grad = (total + added) / (rate * len(x))
             optimiser.step()
         return net
 
     return train
 
 
-def net():
+def net(width=16):
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 3))
+    return nn.Sequential(nn.Linear(12, width), nn.Tanh(), nn.Linear(width, 3))
 
 
 def test_coins_decide_and_the_order_tells_nothing():
@@ -68,6 +69,15 @@ def test_a_true_claim_stands_and_a_false_one_falls():
     assert false.mechanism_epsilon > false.claimed
     assert false.scored == "steps"
     assert "The claim is false" in str(false)
+
+
+def test_a_layer_without_noise_is_found():
+    claim = {**RUN, "noise_multiplier": 4.0}
+    train = dpsgd(4.0, 0.3, 12, silent=("2.weight", "2.bias"))
+    result = check_dp_once(net(80), (DATA.x, DATA.y), train, canaries=60, **claim)
+    assert result.refuted
+    assert result.scored == "steps"
+    assert not check_dp_once(net(80), (DATA.x, DATA.y), dpsgd(4.0, 0.3, 12), canaries=60, **claim).refuted
 
 
 def test_own_scores_of_a_run_elsewhere():

@@ -93,6 +93,17 @@ def add_options(parser: argparse.ArgumentParser, sizes: Mapping[str, float]) -> 
     parser.set_defaults(full_scale={name: int(size) for name, size in sizes.items() if name in SIZES})
 
 
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command line of a benchmark, with --out and --replace; its full scale is that of its defaults."""
+    defaults = {action.dest: action.default for action in parser._actions if type(action.default) is int}
+    add_options(parser, defaults)
+    vars(_RUN).update(vars(options := parser.parse_args()))
+    return options
+
+
+_RUN = argparse.Namespace()  # what `parse` read in this process: benchmarks write rows in several places
+
+
 def write_rows(
     script: str,
     rows: Sequence[Row],
@@ -105,15 +116,15 @@ def write_rows(
 
     `keep_others` keeps rows of earlier runs with other ids, for long scripts that run in parts; with `into`, a part
     writes its rows into another folder. Rows with a command were read from a results file, and stay as they are.
-    With `options` (see `add_options`), rows of a run that is smaller than full scale, or than the rows that they would
-    replace, go to artefacts/ instead, from where `tools/merge_results.py` takes them.
+    With `options` (see `add_options`; by default, what `parse` read), rows of a run that is smaller than full scale, or
+    than the rows that they would replace, go to artefacts/ instead, from where `tools/merge_results.py` takes them.
     """
-    path = Path(script).resolve()
+    path, options = Path(script).resolve(), options or (_RUN if vars(_RUN) else None)
     tracked = path.parent / "results"
     run_scale: dict[str, int] | None = None
     if options is not None:
         run_scale = {SIZES[name]: getattr(options, name) for name in options.full_scale}
-        into = options.out
+        into = options.out or into
     origin = {"command": _command(path), "scale": run_scale} | measured_now(script)
     complete = [
         row if row.command else replace(row, **origin | ({"machine": row.machine} if row.machine else {}))
@@ -125,13 +136,16 @@ def write_rows(
             for name, size in options.full_scale.items()
             if getattr(options, name) < size
         ]
-        if small := small or smaller(complete, tracked / f"{path.stem}.json"):
+        if small := small or smaller(complete, tracked / f"{path.stem}.json", keep_others=keep_others):
             into = path.parent.parent / "artefacts" / path.parent.name / "results"
             print(f"A smaller run ({'; '.join(small[:3])}): its rows go to {into}. --replace puts them into {tracked}.")
     target = (into or tracked) / f"{path.stem}.json"
-    if keep_others and target.exists():
-        written = {row.id for row in complete}
-        complete = [row for row in read_rows(target) if row.id not in written] + complete
+    if target.exists():
+        written, earlier = {row.id for row in complete}, read_rows(target)
+        others = [row for row in earlier if row.id not in written]
+        fate = "keeps" if keep_others else "drops"
+        print(f"{target}: replaces {len(earlier) - len(others)} rows, {fate} {len(others)} others.")
+        complete = others + complete if keep_others else complete
     codes: list[Code] = list(dict.fromkeys(row.code for row in complete if row.code is not None))
     numbered = [{**vars(row), "code": None if row.code is None else codes.index(row.code)} for row in complete]
     files.make_folder("write_rows", target.parent)
@@ -149,8 +163,8 @@ def _command(script: Path) -> str:
     return f"python {script.parent.name}/{script.name} {shlex.join(words)}".strip()
 
 
-def smaller(rows: Sequence[Row], results: Path) -> list[str]:
-    """How rows are at a smaller scale than those of their ids in a results file, as far as both state it."""
+def smaller(rows: Sequence[Row], results: Path, *, keep_others: bool = True) -> list[str]:
+    """How rows are at a smaller scale than those of their ids in a results file, or fewer, as far as both state it."""
     if not results.exists():
         return []
     new, old = ({row.id: row for row in some} for some in (rows, read_rows(results)))
@@ -159,6 +173,8 @@ def smaller(rows: Sequence[Row], results: Path) -> list[str]:
         ours, theirs = scale_of(name, new), scale_of(name, old)
         short = [unit for unit, amount in ours.items() if amount < theirs.get(unit, 0)]
         differences += [f"{name}: {ours[unit]:,} for {theirs[unit]:,} {unit}" for unit in short]
+    if not keep_others and (lost := old.keys() - new.keys()):
+        differences.append(f"{len(lost)} of {len(old)} rows would be lost, such as {min(lost)}")
     return differences
 
 

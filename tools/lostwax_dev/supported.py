@@ -204,7 +204,7 @@ def full_list(supported: Sequence[Supported]) -> str:
         f"| exact at the optimum; all rows, if the results hold their data | statsmodels: {statsmodels.SUPPORTED} |",
         f"| exact at the optimum; all rows that the file holds | R (.rds, .RData): {r_models.SUPPORTED} |",
         "| exact for who knows time and event | Cox models: CoxPHFitter (lifelines), CoxPHSurvivalAnalysis "
-        "(scikit-survival), PHReg (statsmodels), coxph (R) |",
+        "(scikit-survival), PHReg (statsmodels), coxph (R); with strata (lifelines, R) and weights (R) too |",
         "",
         "| comes back of its inputs | given by the transformer itself | transformers |",
         "|---|---|---|",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from os import PathLike
@@ -16,16 +15,13 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from lostwax import files
-from lostwax.adapters import catboost, lightgbm, xgboost
+from lostwax.adapters import catboost, lightgbm, onnx_files, xgboost
 from lostwax.adapters.r_files import RDATA, RDS, load_r
-from lostwax.adapters.sklearn import inputs
-from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.trees import BoostedModel
-from lostwax.games import Fitted, Records, ReleasedTable
+from lostwax.games import ReleasedTable
 
 SKOPS, ONNX = ".skops", ".onnx"
 JSON, XGBOOST, LIGHTGBM, CATBOOST = ".json", ".ubj", ".txt", ".cbm"
@@ -101,34 +97,10 @@ def is_computation(path: str | PathLike[str]) -> bool:
 
 
 def released_computation(path: str | PathLike[str], data: Any, sample_weight: Any = None) -> ReleasedTable:
-    """What the numbers in an ONNX file say about the table; its computation is not audited."""
-    X, y = inputs.unpack(data)
-    x = torch.from_numpy(inputs.features(X)).flatten(1)
-    labels, classes = inputs.numbered(inputs.targets(y, len(x)))
-    weight = inputs.weights(sample_weight, len(x))
-    arrays = {name: values.astype(np.float32) for name, values in named_arrays(path).items()}  # as ONNX holds them
-    width = x.shape[1]
-    rows = {  # attributes hold rows side by side
-        f"{name} as rows": values.reshape(-1, width)
-        for name, values in arrays.items()
-        if values.ndim == 1 and len(values) > width and not len(values) % width
-    }
-    facts, name = scan({**arrays, **rows}, x, labels, weight), Path(path).name
-    fitted = Fitted(
-        name,
-        Records(x, labels),
-        weight,
-        None,
-        facts.sums,
-        facts.extremes,
-        facts.stored,
-        classes=classes,
-        columns=inputs.column_names(X, []),
-        notes=facts.notes,
-        unread=("the computation in the file was not audited: it cannot be fitted again.",),
-    )
-    release = ReleasedTable.of(fitted, by_equation=False)
-    return release if facts.sums or facts.extremes or facts.stored else replace(release, parts=())
+    """What an ONNX file says about the table: its numbers, and linear models and trees where it says enough."""
+    onnx = _package("onnx", "load_model")
+    graph = onnx_files.loaded(onnx, _existing(path))
+    return onnx_files.released(onnx, graph, Path(path).name, data, sample_weight)
 
 
 def named_arrays(path: str | PathLike[str]) -> dict[str, Array]:
@@ -136,12 +108,8 @@ def named_arrays(path: str | PathLike[str]) -> dict[str, Array]:
 
     Those of support vectors, trees and neighbours are attributes; an array of rows may be flat.
     """
-    onnx, source = _package("onnx", "named_arrays"), _existing(path)
-    try:
-        graph = onnx.load(str(source)).graph
-    except Exception as error:  # a DecodeError of protobuf, whose package is not ours
-        raise ValueError(f"audit: {source} is damaged, or no ONNX file. Export it again.") from error
-    return dict(_arrays(onnx, graph, ""))
+    onnx = _package("onnx", "named_arrays")
+    return dict(onnx_files.arrays(onnx, onnx_files.loaded(onnx, _existing(path))))
 
 
 def _from_skops(source: Path) -> Any:
@@ -220,29 +188,6 @@ READERS: dict[str, Callable[[Path], Any]] = {
     CATBOOST: _from_binary,
     **dict.fromkeys((RDS, *RDATA), load_r),
 }
-
-
-def _arrays(onnx: ModuleType, graph: Any, within: str) -> Iterator[tuple[str, Array]]:
-    """The numbers of a graph and of graphs inside its nodes."""
-    for tensor in graph.initializer:
-        yield f"{within}{tensor.name}", _numbers(onnx, tensor)
-    for place, node in enumerate(graph.node):
-        name = f"{within}{node.name or f'{node.op_type}[{place}]'}"
-        for attribute in node.attribute:
-            value = onnx.helper.get_attribute_value(attribute)
-            path = f"{name}.{attribute.name}"
-            if isinstance(value, onnx.GraphProto):
-                yield from _arrays(onnx, value, f"{path}.")
-            elif isinstance(value, onnx.TensorProto):
-                yield path, _numbers(onnx, value)
-            elif isinstance(value, list | float | int) and np.asarray(value).dtype.kind in "fi":
-                yield path, np.atleast_1d(np.asarray(value, dtype=np.float64))
-
-
-def _numbers(onnx: ModuleType, tensor: Any) -> Array:
-    """A tensor of numbers in float64; one of text is empty."""
-    values = np.asarray(onnx.numpy_helper.to_array(tensor))
-    return values.astype(np.float64) if values.dtype.kind in "fiub" else np.empty(0)
 
 
 def _existing(path: str | PathLike[str]) -> Path:

@@ -35,7 +35,7 @@ from lostwax.fields import at_least, check_fields, expect, shown
 from lostwax.games import Cohort, Mechanism, Records, Release, Step, TrainerFacts
 from lostwax.inits import FromNet, Init, public, start_of
 from lostwax.progress import counted
-from lostwax.seeds import generator, seed_torch
+from lostwax.seeds import generator, one_thread, seed_torch
 from lostwax.trainers.refusals import check_takes
 
 NEGLIGIBLE = 1e-4  # of one record's effect on the weights
@@ -309,17 +309,6 @@ def _unpacked(packed: bytes, cohort: Cohort, seed: int) -> list[dict[str, Tensor
     trainer: OwnTraining
     trainer, net = pickle.loads(packed)
     return trainer._some(net, cohort, seed)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """torch computes on one thread: sums over threads round differently."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _Released(NamedTuple):

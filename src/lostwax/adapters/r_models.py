@@ -6,6 +6,7 @@ either. A formula keeps the environment in which it was written, and a function 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -45,6 +46,7 @@ LOSSES: Mapping[tuple[str, str], Loss] = {  # of a family and its link
 COX = "coxph"
 SUPPORTED = f"lm; coxph; glm with {', '.join(f'{family} ({link})' for family, link in LOSSES)}"
 INTERCEPT = "(Intercept)"
+STRATA = re.compile(r"strata\(([\w.]+)\)")
 NEAR = 1e-6  # of a column's deviation: rows of a QR decomposition are those of the table
 DIGITS = 9  # of targets that are a sum of two numbers
 
@@ -65,8 +67,7 @@ def released(model: RModel, data: Any, sample_weight: Any = None) -> ReleasedTab
     if terms is not None:
         place = reader.through(terms.encoder(X), start)
         if model.kind == COX:
-            efron = str(model.value["method"][0]) == "efron"
-            publish_cox(Cox(name, terms.weight[0].numpy(), efron), place, targets, weight, reader)
+            publish_cox(_cox(model, name, terms.weight[0].numpy()), place, targets, weight, reader)
         else:
             reading = _reading(model, terms, place, targets, weight)
             reader.y, labels, classes = reading.y, reading.y, reading.classes
@@ -121,6 +122,7 @@ class _Terms(NamedTuple):
                 raise ValueError(f"audit: X has {len(columns)} columns, but {_of_coefficients(names, at)}.")
             return cls(columns, {}, weight, bias)
         labels, levels = [str(label).strip("`") for label in stated["term.labels"]], dict[int, Array]()
+        labels = [label for label in labels if not (model.kind == COX and label.startswith("strata("))]
         factors, contrasts = value.get("xlevels") or {}, value.get("contrasts") or {}
         width = 0
         for label in labels:
@@ -154,6 +156,19 @@ class _Terms(NamedTuple):
                     )
             steps.append((str(column), step, [column]))
         return ColumnTransformer(steps, sparse_threshold=0).fit(X)
+
+
+def _cox(model: RModel, name: str, weight: Array) -> Cox:
+    """A Cox model of R; raises for intervals of time, and for strata that are made of several columns."""
+    value, strata = model.value, list[str]()
+    if (kind := attributes(value.get("y")).get("type")) is not None and str(kind[0]) != "right":
+        raise SettingNotReadError(f"coxph with times of the kind {kind[0]!r} is not read", ".")
+    for label in attributes(value["terms"])["term.labels"]:
+        if str(label).startswith("strata("):
+            if not (column := STRATA.fullmatch(str(label))):
+                raise SettingNotReadError(f"coxph with {label} is not read: it is made of several columns", ".")
+            strata.append(column[1])
+    return Cox(name, weight, str(value["method"][0]) == "efron", strata=tuple(strata))
 
 
 def _of_coefficients(names: list[str], at: list[int]) -> str:

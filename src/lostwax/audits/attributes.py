@@ -53,9 +53,9 @@ class Inferred(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"Attribute inference of {self.column}: with all other cells known, the value is named in {self.right} of "
-            f"{self.games} games; given another game's model in {self.swapped}, and predicted from the other columns "
-            f"in {self.predicted} (p = {self.chance:.2g})."
+            f"Attribute inference of {self.column}: to somebody who knows all other rows and cells, the value is named "
+            f"in {self.right} of {self.games} games; given another game's model in {self.swapped}, and predicted from "
+            f"the other columns in {self.predicted} (p = {self.chance:.2g})."
         )
 
 

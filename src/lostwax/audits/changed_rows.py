@@ -74,7 +74,7 @@ class ChangedRows(OneGamePerRow):
             errors = [each[self.scoring.headline.name] for each in self._errors_of(truth).values()]
             return self.scoring.scores(guess, truth), np.asarray(np.minimum.reduce(errors))
 
-        return among_other_rows(scored, x, self.rows.x, self.others.x, self.scoring.threshold)
+        return among_other_rows(scored, x, self.rows.x, self.others.x, self.scoring.threshold, self.blind)
 
     def _with_target(self, finding: Finding, known: Tensor | None, proven: Tensor | None) -> Finding:
         """The finding with the targets that come back, beside the most common one of the other rows."""

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import bdtrc, ndtr
 
 from lostwax.audits.ladder import Ladder, Rung, untried
+from lostwax.audits.membership import MEMBERSHIP
 from lostwax.audits.words import Evidence, Words
 from lostwax.grades import Grade
 from lostwax.metrics.estimate import clopper_pearson
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from lostwax.audits.audit import Audit, Finding
 
 LEVEL = 0.01  # at most this share of audits of pure noise is graded above chance, over all their lines and tests
-MEMBERSHIP = "was this person in it?"  # the question, among the lines
 FEW = 30  # independent games: fewer that find nothing leave the question open
 LARGE = 0.5  # of what guessing leaves to win: more is the picture of a leak, a ceiling below it is a limit
 DOUBTFUL = 0.05  # records that are rebuilt, and that luck gives with a smaller probability, leave the question open

@@ -31,6 +31,7 @@ class Rung:
     games: int = 0  # independent ones, in which several records may be missing; 0: nothing is estimated
     worst_fitted: int = 0  # of the records that the model fits worst, tried beside those games: rebuilt
     reason: str = ""  # why it was not tried, or is undecided
+    by_membership: bool = False  # the grade is that of the question "was this person in it?"; nothing was rebuilt
 
     @property
     def share(self) -> float:

@@ -134,12 +134,14 @@ def among_other_rows(
     secrets: Tensor,
     others: Tensor,
     threshold: float,
+    blind: Tensor,
 ) -> Luck:
     """The guesses (k, ...) for secret rows beside what they come to with other rows (s, ...) of the same table.
 
     If the guesses owe nothing to which rows are secret, these are exchangeable with the others. `scored` gives the
     scores of pairs, and the headline error of the best baseline for each. One game is compared with every other row,
-    several with draws of other rows. Being nearer than every baseline counts by how much nearer.
+    several with draws of other rows. Being nearer than every baseline counts by how much nearer. A guess that is the
+    blind one (...) shows nothing, however near the row is to it.
     """
     k, random = len(guesses), generator(0, "luck", "other rows")
     some = others[torch.from_numpy(np.sort(random.permutation(len(others))[:OTHER_ROWS]))]
@@ -147,7 +149,9 @@ def among_other_rows(
     scores, baseline = scored(guesses.repeat_interleave(len(some) + 1, 0), rivals)
     criterion = scores.criterion.reshape(k, -1)
     error = np.nan_to_num(scores.headline, posinf=1e300).reshape(k, -1)
-    nearer = (1 - error / baseline.reshape(k, -1).clip(1e-300)).clip(0, 1)
+    informed = (_comparable(guesses) != _comparable(blind.to(guesses))).reshape(k, -1).any(1).numpy()
+    error = np.where(informed[:, None], error, 0.0)
+    nearer = np.where(informed[:, None], 1 - error / baseline.reshape(k, -1).clip(1e-300), 0.0).clip(0, 1)
     rebuilt, wins = (criterion <= threshold).astype(float), (nearer > 0).astype(float)
     places = np.arange(1, len(some) + 1)[None]
     if k > 1:
@@ -175,7 +179,7 @@ def among_other_rows(
         closest=close if rebuilt[best, 0] * wins[best, 0] else 1.0,
         nearer=float(wins[:, 0].sum()),
         nearer_by_luck=float(wins.mean()),
-        farther=float((error[:, 1:] > error[:, :1]).mean()),
+        farther=float((np.sign(error[:, 1:] - error[:, :1]) / 2 + 0.5).mean()),
         other_rows=(chances[0], chances[1], as_good(-error)),
     )
 

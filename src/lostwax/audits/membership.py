@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -14,9 +14,11 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from lostwax.attacks import CalibratedLosses
+from lostwax.audits.ladder import Rung
 from lostwax.clock import Clock, TimeUp, in_words
-from lostwax.games import Cohort, Knowledge, Records, Release
+from lostwax.games import Adversary, Cohort, Knowledge, Records, Release, Weak
 from lostwax.games.judges import distinct_games
+from lostwax.grades import Grade
 from lostwax.learning.candidates import distinct, side_by_side
 from lostwax.learning.costs import Rate
 from lostwax.metrics import Estimate
@@ -28,7 +30,10 @@ FPR = 0.01  # at which true positives are counted
 MODELS, FEWEST_MODELS = 64, 16  # reference models
 MOST_VICTIMS = 200
 SHARE = 0.25  # of the time left
+MEMBERSHIP = "was this person in it?"  # the question, among the lines
 NOT_MEASURED = "Membership was not measured:"
+INSIDER_LEVEL, OUTSIDER_LEVEL = 0.01, 1e-3  # probabilities by chance: an outsider is tried where an insider succeeds
+LARGE = 0.75  # share of pairs told apart, from which people are recognised
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +89,7 @@ class Asked(NamedTuple):
     membership: MembershipFinding | None = None
     unanswered: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    rungs: tuple[Rung, ...] = ()  # what an outsider tells, whose reference models know none of the records
 
 
 def was_in_it(
@@ -121,7 +127,44 @@ def was_in_it(
         return Asked(unanswered=(f"{NOT_MEASURED} {' '.join(str(error).split())}",))
     if scores.isnan().all():
         return Asked(unanswered=(f"{NOT_MEASURED} losses of victims or reference models are not finite.",))
-    return Asked(_compared(scores, members, distinct_games(cohort.own), models))
+    groups = distinct_games(cohort.own)
+    membership = _compared(scores, members, groups, models)
+    outside = _outsider(knowledge, records, seed) if membership.chance <= INSIDER_LEVEL else None
+    takes = 0.0 if rate is None else models * rate.training
+    if outside is None or (clock.end is not None and takes > SHARE * clock.left):
+        return Asked(membership)
+    try:
+        with progress("membership, public records alone"):
+            scores = clock.run(partial(attack.scores, outside, release, outside.prior, seed=seed))
+    except (TimeUp, ValueError, RuntimeError, MemoryError):
+        return Asked(membership)
+    without = _compared(scores[:, : len(records)], members, groups, models)
+    grade = Grade.RECOGNISABLE if without.share.low > LARGE else Grade.BETTER_THAN_CHANCE
+    rung = Rung(
+        Adversary.of(knowledge.access, 0, cohort.records),
+        grade if without.chance <= OUTSIDER_LEVEL else Grade.NOT_FOUND,
+        type(attack).__name__,
+        reason=f"{MEMBERSHIP} {without}",
+        by_membership=True,
+    )
+    return Asked(membership, rungs=(rung,))
+
+
+def _outsider(knowledge: Knowledge, records: Records, seed: int) -> Knowledge | None:
+    """What an adversary has who knows no record: a public sample, `records` first, and sets drawn from it.
+
+    Sets are halves of it, no larger than those of victims. None where nothing public is stated.
+    """
+    known, prior = knowledge.facts.known, knowledge.prior
+    if known is None or prior is known:
+        return None
+    size = min(len(known) + 1, (len(prior) + len(records)) // 2)
+    more = generator(seed, "adversary", "public records").permutation(len(prior))[: max(0, 2 * size - len(records))]
+    public = Records.together([records, prior[torch.from_numpy(more).to(prior.x.device)]])
+    if public.y.is_floating_point() or public.y.ndim > 1:
+        return replace(knowledge, threat=Weak(size), prior=public)
+    each = tuple((torch.bincount(public.y) * size // len(public)).tolist())
+    return replace(knowledge, threat=Weak(sum(each), each), prior=public) if sum(each) else None
 
 
 def _unseen(attack: CalibratedLosses, knowledge: Knowledge, release: Release, records: Records) -> str | None:

@@ -171,6 +171,7 @@ def audit_procedure(
         ),
         left_out=(*tried.left_out, *asked.left_out),
         membership=asked.membership,
+        rungs=asked.rungs,
     )
 
 

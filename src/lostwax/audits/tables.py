@@ -26,7 +26,7 @@ from lostwax.audits.anyone import rung_of_anyone
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.checks import check_rows_differ, few_rows
-from lostwax.audits.climb import rungs_of_insiders
+from lostwax.audits.climb import SolvableTable, rungs_of_insiders
 from lostwax.audits.play import Answer, LeaveOneOut, Played, Settings, filled, of_table, play
 from lostwax.audits.scoring import Scoring
 from lostwax.games import (
@@ -103,13 +103,16 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
             why = "at the optimum although rounding alone does not hide them there"
         missing = (*missing, f"{unsolved:,} records were not rebuilt {why}.")
     population = len(rows) if released.sample is None else released.sample.population
-    if (
-        equation is not None
-        and settings.tries(Attacker.INSIDER)
-        and not any(rung.rebuilt == rung.tried for rung in rungs)
-    ):
-        fitted = (converged or parts)[0].fitted  # a solver that stopped early is no defence
-        rungs += rungs_of_insiders(fitted, released.columns, settings, population)
+    if settings.tries(Attacker.INSIDER) and not any(rung.rebuilt == rung.tried for rung in rungs):
+        solvable, by_cell = (
+            next(filter(None, (SolvableTable.of_trees(released, part) for part in parts)), None),
+            scoring,
+        )
+        if equation is not None:  # a solver that stopped early is no defence
+            solvable = SolvableTable.of_equation((converged or parts)[0].fitted, settings)
+            by_cell = Scoring.of_cells(table.x, released.columns, settings.threshold)
+        if solvable is not None:
+            rungs += rungs_of_insiders(solvable, by_cell, settings, population)
     weightless = len(table) - len(rows)
     without = f"{weightless:,} rows have no weight: the model was not trained on them, and they are not tried."
     sample = released.sample
@@ -391,8 +394,8 @@ class _Line:
             notes.append(f"{NO_LABELS}, and none counts as right.")
         if any(part.fitted.hazards is not None for part in self.parts):
             notes.append(
-                "the adversary knows time and event of the missing row. Of several rows that solve the score equation "
-                "the one nearest to the truth counts."
+                "the adversary knows time and event (and stratum) of the missing row. Of several rows that solve the "
+                "score equation the one nearest to the truth counts."
             )
         elif self.label_given:
             notes.append("fitted without an intercept: the adversary knows the label (Balle et al. 2022, Theorem 8).")

@@ -69,7 +69,7 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
         which = f" ({worst.name})" if len(audit.findings) > 1 else ""
         lines.append(f"cells: {plain_spaces(str(worst.cells))}{which}")
     if audit.membership is not None:
-        lines.append(f"was this person in it? {audit.membership}")
+        lines.append(f"was this person in it? To {who(audit.adversary)}: {audit.membership}")
     if audit.ceiling is not None:
         lines.append(f"ceiling for every attack on this training: {audit.ceiling.sentence}")
         lines += [f"it assumes: {assumption}" for assumption in audit.ceiling.assumptions]

@@ -173,12 +173,8 @@ def _trained_again(
         Note(f"the earlier release: {again.note}"),
         Note(f"learned from differences of models on up to {paired.bases} public base sets of {size:,} records."),
     )
-    others = table[_without(len(table), row)]
+    others = table[(torch.arange(len(table)) != row).nonzero().flatten()]
     return _judged(kind, guess, seconds, attack, table[row], prior, row, settings, notes, others=others)
-
-
-def _without(count: int, row: Tensor) -> Tensor:
-    return torch.ones(count, dtype=torch.bool).index_fill(0, row, False).nonzero().flatten()
 
 
 def _guessed(

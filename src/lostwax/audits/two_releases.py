@@ -104,7 +104,8 @@ def audit_two_releases(model: Any, data: Any, before: Any, settings: Settings, o
         if len(these.removed):
             first, second = (versions[place] for place in order)
             _, codes = joint_codes([tables[place] for place in (*order, *range(2, len(tables)))])
-            pool = None if public is None else _public_cells(first, public, codes)
+            alike = public is not None and codes is not None and codes[2].shape[1] == first.released.table.x.shape[1]
+            pool = Records(codes[2], torch.zeros(len(codes[2]))) if alike and codes is not None else None
             directions.append(Direction(first, second, these, pool, verb))
     return _audit(directions, public, settings)
 
@@ -132,13 +133,6 @@ def _check_changes(changes: Changes) -> None:
             f"audit: {count:,} rows differ between the two tables, expected at most {MAX_CHANGED:,}, and some that are "
             "in both. Audit each release by itself: lw.audit(model, data)."
         )
-
-
-def _public_cells(first: Version, public: tuple[Any, Any], codes: Sequence[Tensor] | None) -> Records | None:
-    """The public rows in the columns of the first table; None where these are words of texts."""
-    if codes is None or codes[2].shape[1] != first.released.table.x.shape[1]:
-        return None
-    return Records(codes[2], torch.zeros(len(codes[2])))
 
 
 def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, settings: Settings) -> Audit:

@@ -91,6 +91,9 @@ class Words:
         """What a manager reads where somebody else than the adversary of the games needs less for the same grade."""
         attacker, can = rung.attacker, first_upper(who(rung.attacker))
         records = f"{count(rung.rebuilt)} of {count(rung.tried)} {attacker.unit}s"
+        if rung.by_membership:
+            often = "" if rung.grade is Grade.RECOGNISABLE else ", more often than by guessing"
+            return f"{can} can tell whether a person was in the training set{often}."
         if rung.grade is Grade.BETTER_THAN_CHANCE:
             return f"{can} learns more about single {attacker.unit}s than guessing tells."
         if rung.grade is Grade.RECOGNISABLE:
@@ -202,10 +205,11 @@ class Words:
         if self.audit.membership is not None:
             share, positives = self.audit.membership.share, self.audit.membership.true_positives
             yield (
-                "Was this person in it? Of a person who was and one who was not, the right one is named in "
-                f"{percent(share.value)} of pairs (95{SIGN} interval {interval(share.low, share.high)}); guessing "
-                f"names it in 50{SIGN}. At a false-positive rate of 1{SIGN}, {percent(positives.value)} of people "
-                f"({interval(positives.low, positives.high)}) are recognised."
+                f"Was this person in it? To {who(self.audit.adversary)}: of a person who was and one who was not, the "
+                f"right one is named in {percent(share.value)} of pairs (95{SIGN} interval "
+                f"{interval(share.low, share.high)}); guessing names it in 50{SIGN}. At a false-positive rate of "
+                f"1{SIGN}, {percent(positives.value)} of people ({interval(positives.low, positives.high)}) are "
+                "recognised."
             )
 
     def _ceiling(self) -> str:
@@ -303,7 +307,7 @@ def reached(rung: Rung) -> str:
     if rung.grade is None:
         return "not tried"
     if not rung.tried:
-        return ""
+        return rung.reason if rung.by_membership else ""
     low, high = rung.interval
     sure = f"; 95{SIGN} interval {interval(low, high)}" if rung.games else ""
     worst = f", and {count(rung.worst_fitted)} of those that the model fits worst" if rung.worst_fitted else ""
@@ -318,14 +322,15 @@ def first_upper(text: str) -> str:
 def leak(audit: Audit) -> str:
     """What an attacker can do, of an audit that found a leak."""
     weakest = audit.conclusion.weakest
-    attacker = who(audit.adversary if weakest is None else weakest.attacker)
+    by = audit.adversary if weakest is None else weakest.attacker
+    attacker, records = who(by), "records that changed" if by.files == 2 else "training records"
     if audit.conclusion.by_target:
-        return f"{attacker} can read the target of training records."
+        return f"{attacker} can read the target of {records}."
     if audit.adversary.unit == "word" and audit.grade.severe:
         return f"{attacker} can read words of the training texts."
     return {
-        Grade.EXACT: f"{attacker} can rebuild training records.",
-        Grade.RECOGNISABLE: f"{attacker} can recognise training records.",
+        Grade.EXACT: f"{attacker} can rebuild {records}.",
+        Grade.RECOGNISABLE: f"{attacker} can recognise {records}.",
         Grade.BETTER_THAN_CHANCE: "the model reveals something about single records. Reduce that first, and audit "
         "again.",
     }[audit.grade]
@@ -334,12 +339,15 @@ def leak(audit: Audit) -> str:
 def people(audit: Audit) -> str:
     """What the grade means for the people whose records were used."""
     grade, line = audit.grade, audit.conclusion.line
-    if audit.conclusion.by_target:
-        whose = "any person’s target" if line.targets == len(audit.games) else "the target of some people"
+    attacker, by_target = audit.adversary, audit.conclusion.by_target
+    if attacker.files == 2 and attacker.unit != "word" and (by_target or grade is Grade.EXACT):
         return (
-            f"The attacker of this audit can read {whose} from the model, the very value that it was made to predict. "
-            "It is like publishing that column."
+            f"The {'target' if by_target else 'records'} of people who were erased, added or corrected can be read by "
+            "whoever has both files. Of the others this says nothing."
         )
+    if by_target:
+        whose = "any person’s target" if line.targets == len(audit.games) else "the target of some people"
+        return f"The attacker of this audit can read {whose} from the model. It is like publishing that column."
     if grade is Grade.EXACT:
         weakest = audit.conclusion.weakest
         attacker, share = (audit.adversary, 1.0) if weakest is None else (weakest.attacker, weakest.share)

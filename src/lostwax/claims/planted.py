@@ -28,7 +28,8 @@ from lostwax.seeds import generator
 
 CANARIES = 1000
 LOUD = 10.0
-COMPARED = 256  # records, at random, that stand for all others in a step
+COMPARED = 1000  # records, at random, that stand for all others in a step
+QUIETEST = 1e-2  # of the variance of a layer's step is noise
 
 
 @dataclass(frozen=True)
@@ -59,27 +60,23 @@ class Planted:
         """White box: each step along each canary's gradient, by the likelihood ratio of the claimed noise and rate.
 
         A step is lr C / batch times the sum of clipped gradients and noise. The mean gradients of data and canaries are
-        taken out of both; what is left of a step has the noise's length, which tells the unit. Along a canary's
-        gradient, the records that happen to be in the batch add to the variance of the noise.
+        taken out of both; the length of what is left of a step tells the unit. Other records that happen to be in the
+        batch are more noise, in known directions; a layer may have less of it than is claimed.
         """
         random = generator(seed, "by_steps")
         evidence, weights = torch.zeros(len(self.canaries)), torch.stack([slopes.start, *path])
+        half, m, few = rate / 2, len(self.canaries), min(COMPARED, len(self.data))
+        drawn = torch.full((m + few,), half * (1 - half))  # variances of who is in a step
+        drawn[m:] = rate * (1 - rate) * len(self.data) / few
         for before, after in counted(pairwise(weights), "steps", len(path)):
-            some, few = (
-                torch.from_numpy(random.permutation(len(records))[:COMPARED]) for records in (self.data, self.canaries)
-            )
-            units = _units(slopes, before, self.canaries, self.data)  # (m, p)
-            theirs = _units(slopes, before, self.data[some], self.data)  # (k, p)
-            shared = torch.linalg.qr(torch.stack([theirs.mean(0), units.mean(0)], 1))[0]  # (p, 2)
-            step, alone = before - after, units - (units @ shared) @ shared.mT
-            step = step - shared @ (shared.mT @ step)
-            unit = (step.norm() / (math.sqrt(len(step)) * noise)).clamp_min(1e-30)
-            square = alone.square().sum(1).clamp_min(1e-12)  # (m,) what a canary in the batch adds, on average
-            others = (alone @ units[few].mT).square()  # (m, k)
-            others[few, torch.arange(len(few))] = 0
-            variance = noise**2 * square + rate * (1 - rate) * len(self.data) * (alone @ theirs.mT).square().mean(1)
-            variance = variance + rate / 2 * (1 - rate / 2) * len(self.canaries) * others.mean(1)
-            gain = (alone @ step / unit - square / 2) * square / variance
+            some = self.data[torch.from_numpy(random.permutation(len(self.data))[:few])]
+            units = _units(slopes, before, Records.together([self.canaries, some]), self.data)  # (m + k, p)
+            shared = torch.linalg.qr(torch.stack([units[:m].mean(0), units[m:].mean(0)], 1))[0]  # (p, 2)
+            units -= (units @ shared) @ shared.mT
+            step = before - after
+            step, quiet = _in_units(step - shared @ (shared.mT @ step), drawn @ units.square(), noise, slopes.sizes)
+            units /= quiet
+            gain = _gain(units @ units.mT, units @ (step / quiet), drawn, m)
             evidence += torch.logaddexp(math.log(rate) + gain, torch.full_like(gain, _log_out(rate)))
         return evidence.double().nan_to_num().numpy()
 
@@ -113,6 +110,28 @@ def _units(slopes: Slopes, weights: Tensor, records: Records, others: Records) -
     gradients = slopes(weights.unsqueeze(0), records, others)[1][0].nan_to_num(0, 0, 0)
     lengths: Tensor = gradients.norm(dim=1, keepdim=True)
     return gradients / lengths.clamp_min(1e-30)
+
+
+def _in_units(step: Tensor, known: Tensor, noise: float, sizes: list[int]) -> tuple[Tensor, Tensor]:
+    """(p,) a step in the unit of gradients, and (p,) the deviation of its noise: in each layer, what the variance that
+    is `known` of gradients does not explain."""
+    step = step * ((len(step) * noise**2 + known.sum()).sqrt() / step.norm().clamp_min(1e-30))
+    seen, explained = (torch.stack([part.mean() for part in torch.split(row, sizes)]) for row in (step.square(), known))
+    variance = torch.maximum(seen - explained, QUIETEST * (seen + QUIETEST * noise**2))  # (layers,)
+    return step, variance.sqrt().repeat_interleave(torch.tensor(sizes))
+
+
+def _gain(gram: Tensor, along: Tensor, drawn: Tensor, m: int) -> Tensor:
+    """(m,) log-likelihood ratios of the first of n records being in a step, from the products of all gradients (n, n),
+    and with the step (n,), in units of the noise; each of the others adds the variance `drawn` along its gradient."""
+    gram, along, root = gram.double(), along.double(), drawn.double().sqrt()
+    known = torch.linalg.cholesky(torch.eye(len(gram)).double() + gram * root * root.unsqueeze(1))
+    both = torch.cat([gram[:, :m], along.unsqueeze(1)], 1) * root.unsqueeze(1)
+    half = torch.linalg.solve_triangular(known, both, upper=False)  # (n, m + 1)
+    square = gram.diagonal()[:m] - half[:, :m].square().sum(0)
+    itself = (1 - drawn[:m] * square).clamp_min(1e-6)  # it is among the others, which is taken back
+    gain: Tensor = (along[:m] - half[:, :m].mT @ half[:, m] - square / 2) / itself
+    return gain.float()
 
 
 def _log_out(rate: float) -> float:

@@ -75,11 +75,13 @@ def audit(
     address: Text = None,
     workers: WholeNumber = None,
     checkpoints: Folder | None = None,
+    trust_pickles: bool = False,
 ) -> int:
     """Can training records be rebuilt? Runs a recipe and writes a report.
 
     Args:
-        recipe: A Python file that defines a model and its data, or a net and how it is trained (lostwax init).
+        recipe: A Python file that defines a model and its data, or a net and how it is trained (lostwax init); or a
+            folder of SACRO-ML (target.yaml).
         out: The folder for the report. An earlier report of this recipe in it is replaced, nothing else.
         policy: Limits that the audit must keep (TOML); if one is broken, the exit code is 1.
         max_minutes: Time limit for the whole audit, which keeps what is done then.
@@ -88,6 +90,7 @@ def audit(
         address: Address of the Ray cluster; by default one is started on this machine.
         workers: Number of Ray workers.
         checkpoints: A folder that keeps trained models: if stopped, run it again to continue.
+        trust_pickles: Read the pickles of a folder of SACRO-ML, which can run any code.
     """
     _announce(recipe)
     trained_by = _engine("audit", engine, address, workers, checkpoints)
@@ -102,7 +105,7 @@ def audit(
     with files.locked("audit", out):
         earlier = _earlier_report(out, recipe.name, records=records)
         limits = None if policy is None else Policy.read(policy)
-        read = Recipe.read(recipe)
+        read = Recipe.read(recipe, trust_pickles=trust_pickles)
         with progress(recipe.name):
             result = read.audit(max_minutes=max_minutes, engine=trained_by)
         result = replace(result, provenance={**result.provenance, "recipe": recipe.name})

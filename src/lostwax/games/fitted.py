@@ -202,6 +202,12 @@ class ProportionalHazards:
     times: Tensor  # (n,)
     events: Tensor  # (n,) 1: observed, 0: censored
     efron: bool  # how events at the same time are counted; otherwise as Breslow does
+    strata: Tensor | None = None  # (n,) numbers of groups with risk sets of their own, given as times and events are
+    weights: Tensor | None = None  # (n,) of rows, known
+
+    def row_weights(self) -> Tensor:
+        """(n,) ones where no weights are stated."""
+        return torch.ones_like(self.times) if self.weights is None else self.weights
 
 
 @dataclass(frozen=True)

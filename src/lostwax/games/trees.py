@@ -149,6 +149,7 @@ class Forest:
     trees: tuple[Tree, ...]
     cuts: tuple[Cuts, ...] = ()
     quantiles: tuple[Quantiles, ...] = ()
+    rounded: bool = False  # thresholds are rounded to float32
     single: bool = True  # values are rounded to float32 before they are compared
     strict: bool = False  # a row goes left where its value is below the threshold; otherwise also where it is equal
     ordered: bool = False  # what each tree was grown on depends on the order of rows: bootstraps drawn by their number

@@ -183,10 +183,10 @@ class Null(StrEnum):
 
 def interval_words(low: float, high: float, confidence: float) -> str:
     """The interval of a rate in words, or that there is none."""
-    sure = f"{100 * confidence:g} %"
-    if (low, high) == (0.0, 1.0):
+    limits, sure = f"{low:.3f}-{high:.3f}", f"{100 * confidence:g} %"
+    if limits == "0.000-1.000":
         return f"too few to bound the true rate with {sure} confidence"
-    return f"{sure} CI {low:.3f}-{high:.3f}"
+    return f"{sure} CI {limits}"
 
 
 class TruePositives(NamedTuple):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lostwax import files
 from lostwax.exits import is_own
+from lostwax.recipes.targets import is_target, read_target
 from lostwax.verbs import audit
 
 if TYPE_CHECKING:
@@ -60,9 +61,12 @@ class Recipe:
     report: Mapping[str, Any] = field(default_factory=dict)  # arguments of `lw.report`: title, model, owner, ...
 
     @classmethod
-    def read(cls, path: str | Path) -> Recipe:
-        """Run the file and take the names that `lw.audit` knows; others are ignored."""
+    def read(cls, path: str | Path, *, trust_pickles: bool = False) -> Recipe:
+        """Run the file and take the names that `lw.audit` knows; others are ignored. Or a folder of SACRO-ML."""
         source = Path(path)
+        if is_target(source):
+            model, data = read_target(source, trust=trust_pickles)
+            return cls(source, model, {"data": data})
         if not source.is_file():
             what = "is a folder" if source.is_dir() else "does not exist"
             raise FileNotFoundError(f"recipe: {source} {what}. `lostwax init` writes a recipe to start from.")

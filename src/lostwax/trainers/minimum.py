@@ -26,6 +26,7 @@ DAMPING = 1e-13  # of each diagonal entry: flat directions (softmax shifts, coll
 NEARLY_ZERO = 100  # times its rounding error: a slope that counts as zero if no step makes it smaller
 VISIBLE_DECREASE = 1e3  # times the rounding error of the objective: a decrease that shows in its value
 MIN_STEP = 1e-9  # of a Newton step
+FEW_NUMBERS = 100_000  # outputs, of which all columns of Hessians are computed at once
 
 
 class NewtonProblem(Protocol):
@@ -75,9 +76,13 @@ def excess(slope: Tensor, rounding: Tensor) -> float:
 
 def curvatures(loss: Loss, outputs: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """The Hessian of each row's weighted loss in its outputs, (n, c, c)."""
-    units = torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device)
-    columns = [curvature_times(loss, outputs, y, unit.expand_as(outputs)) for unit in units]
-    return torch.stack(columns, 2) * weight[:, None, None]
+    (n, c), columns = outputs.shape, []
+    at_once = c if outputs.numel() < FEW_NUMBERS else 1
+    for units in torch.split(torch.eye(c).to(outputs), at_once):
+        k = len(units)
+        every, labels = outputs.repeat(k, 1), y.expand(k, *y.shape).flatten(0, 1)
+        columns.append(curvature_times(loss, every, labels, units.repeat_interleave(n, 0)).view(k, n, c))
+    return torch.cat(columns).permute(1, 2, 0) * weight[:, None, None]
 
 
 def damped_solve(hessians: Tensor, gradients: Tensor) -> Tensor:

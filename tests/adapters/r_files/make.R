@@ -57,6 +57,19 @@ save_small(predictor(patients), "closure.rds")
 
 cox <- survival::coxph(survival::Surv(weeks, died) ~ age + dose, patients, ties = "breslow")
 save_small(cox, "coxph.rds")
+few <- function(cox) { # without times, residuals and predictors of all rows
+  cox[c("residuals", "linear.predictors")] <- NULL
+  attr(cox$terms, ".Environment") <- attr(cox$formula, ".Environment") <- emptyenv()
+  cox
+}
+exact <- survival::coxph.control(eps = 1e-12, toler.chol = 1e-14)
+Surv <- survival::Surv
+strata <- survival::strata
+save_small(few(survival::coxph(Surv(weeks, died) ~ age + dose + strata(town), patients, control = exact)), "coxph_strata.rds")
+save_small(few(survival::coxph(Surv(weeks, died) ~ age + dose, patients, visits + 1, control = exact)), "coxph_weights.rds")
+save_small(few(survival::coxph(Surv(weeks / 2, weeks, died) ~ age + dose, patients, control = exact)), "coxph_interval.rds")
+save_small(bare(lm(pain ~ age * town, patients)), "lm_interaction.rds")
+write.csv(model.matrix(pain ~ age * town, patients)[, -1], "interaction.csv", row.names = FALSE)
 forest <- randomForest::randomForest(patients[c("age", "dose")], patients$pain, ntree = 2, maxnodes = 4)
 save_small(forest, "forest.rds")
 

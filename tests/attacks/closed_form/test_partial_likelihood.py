@@ -9,47 +9,54 @@ from lostwax.attacks.closed_form.partial_likelihood import missing_rows, score_s
 from lostwax.games import ProportionalHazards, Records
 
 
-def slow_score(weight, x, times, events, *, efron):
+def slow_score(weight, x, times, events, row_weight=None, *, efron):
     """Event by event, row by row."""
     total = np.zeros(x.shape[1])
-    risk = np.exp(x @ weight)
+    row_weight = np.ones(len(x)) if row_weight is None else row_weight
+    risk = row_weight * np.exp(x @ weight)
     for time in np.unique(times[events > 0]):
         tied = np.flatnonzero((times == time) & (events > 0))
         for place in range(len(tied)):
             share = np.where(times >= time, 1.0, 0.0)
             share[tied] -= efron * place / len(tied)
-            total -= (share * risk) @ x / (share @ risk)
-        total += x[tied].sum(0)
+            total -= row_weight[tied].mean() * ((share * risk) @ x / (share @ risk))
+        total += row_weight[tied] @ x[tied]
     return total
 
 
-def fitted(n, d, *, efron, ties, seed=0):
+def fitted(n, d, *, efron, ties, seed=0, strata=1, weighted=False):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, d)) * rng.uniform(0.1, 20, d) + rng.normal(size=d) * 10
     slopes = rng.normal(size=d) / x.std(0)
     times = rng.exponential(np.exp(-(x - x.mean(0)) @ slopes))
     times = np.ceil(times * 3 / np.median(times)) if ties else times
     events = (rng.random(n) < 0.7).astype(float)
-    scale = x.std(0)
-    solved = root(
-        lambda theta: slow_score(theta / scale, x - x.mean(0), times, events, efron=efron) / scale,
-        np.zeros(d),
-        tol=1e-13,
-    )
+    scale, group = x.std(0), np.arange(n) % strata
+    row_weight = rng.uniform(0.5, 2, n) if weighted else np.ones(n)
+
+    def score(theta):
+        every = (group == number for number in range(strata))
+        rows = (x - x.mean(0), times, events, row_weight)
+        return sum(slow_score(theta / scale, *(part[some] for part in rows), efron=efron) for some in every) / scale
+
+    solved = root(score, np.zeros(d), tol=1e-13)
     assert solved.success
-    weight = solved.x / scale
-    hazards = ProportionalHazards("cox", *map(torch.from_numpy, (weight, times, events)), efron)
+    numbers = map(torch.from_numpy, (solved.x / scale, times, events))
+    groups = torch.from_numpy(group) if strata > 1 else None
+    hazards = ProportionalHazards("cox", *numbers, efron, groups, torch.from_numpy(row_weight) if weighted else None)
     return hazards, Records(torch.from_numpy(x), torch.zeros(n))
 
 
 @pytest.mark.parametrize("efron", [False, True])
 @pytest.mark.parametrize("ties", [False, True])
-def test_every_row_comes_back(efron, ties):
-    hazards, table = fitted(60, 4, efron=efron, ties=ties)
+@pytest.mark.parametrize(("strata", "weighted"), [(1, False), (1, True), (3, False), (3, True)])
+def test_every_row_comes_back(efron, ties, strata, weighted):
+    hazards, table = fitted(60, 4, efron=efron, ties=ties, strata=strata, weighted=weighted)
     assert score_statistic(hazards, table.x.numpy()) < 1e-12
     candidates, size = missing_rows(hazards, table, torch.arange(60))
-    has_trace = size > 1e-6  # one that is censored before the first event is in no term
-    first = hazards.times[hazards.events > 0].min()
+    has_trace = size > 1e-6  # one that is censored before the first event of its stratum is in no term
+    group = torch.zeros(60) if hazards.strata is None else hazards.strata
+    first = torch.stack([hazards.times[(hazards.events > 0) & (group == each)].min() for each in group])
     assert torch.equal(has_trace, (hazards.times >= first))
     errors = torch.stack([(rows - table.x).abs() / table.x.std(0) for rows in candidates]).amax(2)  # (roots, games)
     assert (errors.nan_to_num(torch.inf).amin(0)[has_trace] < 1e-6).all()
@@ -58,7 +65,7 @@ def test_every_row_comes_back(efron, ties):
 
 
 def test_games_do_not_depend_on_their_own_row():
-    hazards, table = fitted(40, 3, efron=True, ties=True)
+    hazards, table = fitted(40, 3, efron=True, ties=True, strata=2, weighted=True)
     changed = table.x.clone()
     changed[7] = torch.nan
     ours, _ = missing_rows(hazards, table, torch.tensor([7]))

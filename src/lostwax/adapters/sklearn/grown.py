@@ -84,7 +84,7 @@ def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: 
     _check_sums(name, number, sample, grown)
     if not tree.between_neighbours:
         return tree
-    off = (_off_any_middle if tree.share is None else _off_middle)(grown, x)  # (m,)
+    off = (_off_any_middle if tree.share is None else off_middle)(grown, x)  # (m,)
     far = off > NEAR * np.abs(np.nan_to_num(x)).max(0)[tree.feature]
     if far.any():
         node = int(np.argmax(far))
@@ -203,7 +203,7 @@ def _check_sums(name: str, number: int, sample: TreeSample, grown: Grown) -> Non
         raise other_data(name, f"in tree {number} the labels of node {int(off.argmax())} are not those of its rows")
 
 
-def _off_middle(grown: Grown, x: Floats) -> Floats:
+def off_middle(grown: Grown, x: Floats) -> Floats:
     """(m,) how far each threshold is from the middle between its neighbours; 0 for leaves."""
     tree, split = grown.tree, _splits_numbers(grown.tree)
     row, node = (part[split[grown.nodes]] for part in (grown.rows, grown.nodes))

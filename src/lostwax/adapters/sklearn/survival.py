@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
+from lostwax.adapters.sklearn.inputs import is_frame
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
 from lostwax.attacks.closed_form.partial_likelihood import score_statistic
 from lostwax.games import Fitted, ProportionalHazards, Records
@@ -23,7 +24,7 @@ UNRELATED = 0.01  # the score statistic of a model of other rows is about 1
 PLAIN: Mapping[str, Mapping[str, tuple[Any, ...]]] = {  # by class, settings whose values leave the score as it is
     "CoxPHSurvivalAnalysis": {"alpha": (0,)},
     "CoxPHFitter": {
-        **dict.fromkeys(("strata", "weights_col", "entry_col", "formula", "cluster_col"), (None,)),
+        **dict.fromkeys(("weights_col", "entry_col", "formula", "cluster_col"), (None,)),
         "penalizer": (0.0,),
         "baseline_estimation_method": ("breslow",),
     },
@@ -39,6 +40,7 @@ class Cox(NamedTuple):
     weight: NDArray[np.float64]  # (d,)
     efron: bool
     columns: tuple[str, ...] = ()  # by name, where they have names
+    strata: tuple[str, ...] = ()  # columns of X whose values have risk sets of their own
 
 
 def has_hazards(model: Any) -> bool:
@@ -59,7 +61,10 @@ def cox_of(model: Any) -> Cox:
     if name == "CoxPHSurvivalAnalysis":
         return Cox(name, np.asarray(model.coef_, dtype=np.float64), model.ties == "efron")
     if name == "CoxPHFitter":
-        return Cox(name, model.params_.to_numpy(np.float64), efron=True, columns=tuple(map(str, model.params_.index)))
+        groups = settings.get("strata")
+        strata = () if groups is None else (groups,) if isinstance(groups, str) else tuple(map(str, groups))
+        columns = tuple(map(str, model.params_.index))
+        return Cox(name, model.params_.to_numpy(np.float64), efron=True, columns=columns, strata=strata)
     return Cox(name, np.asarray(model.params, dtype=np.float64), stated.ties == "efron")
 
 
@@ -71,21 +76,28 @@ def read_cox(model: Any, place: Place, labels: Any, weight: Tensor, reader: Pipe
 def publish_cox(cox: Cox, place: Place, labels: Any, weight: Tensor, reader: PipelineReader) -> None:
     """Note the score equation of a Cox model; raises a ValueError if it is that of other rows."""
     times, events = times_and_events(np.asarray(labels, dtype=np.float64))
-    if not bool((weight == 1).all()):
-        raise SettingNotReadError(f"the score equation of {cox.source} with weights is not read", ".")
     x = as_numbers(place.rows)
     if x is None or x.shape[1] != len(cox.weight) or x.isnan().any():
         raise SettingNotReadError(
             f"{cox.source} has {len(cox.weight)} coefficients, and X has not as many columns of numbers", "."
         )
     weight_of, at, seen = (torch.from_numpy(each) for each in (cox.weight, times, events))
-    hazards = ProportionalHazards(cox.source, weight_of, at, seen, cox.efron)
+    strata = _strata(cox, reader.table) if cox.strata else None
+    weights = None if bool((weight == 1).all()) else weight
+    hazards = ProportionalHazards(cox.source, weight_of, at, seen, cox.efron, strata, weights)
     if not (distance := score_statistic(hazards, x.numpy())) <= UNRELATED:
         raise ValueError(
             f"audit: {cox.source} was not fitted on this data (X, y): its score statistic there is {distance:.2g} "
             f"(expected < {UNRELATED}). Pass exactly the rows, times and events that it was fitted on."
         )
     reader.publish(Fitted(cox.source, Records(x, reader.y), weight, None, hazards=hazards), place)
+
+
+def _strata(cox: Cox, X: Any) -> Tensor:
+    """(n,) the number of each row's stratum; raises if these are no columns of X."""
+    if absent := [name for name in cox.strata if not (is_frame(X) and name in X.columns)]:
+        raise ValueError(f"audit: {cox.source} has strata by {', '.join(absent)}. Pass X as a data frame with them.")
+    return torch.from_numpy(X.groupby([*cox.strata], dropna=False, observed=True).ngroup().to_numpy(np.int64))
 
 
 def times_and_events(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

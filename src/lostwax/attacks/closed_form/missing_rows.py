@@ -36,7 +36,7 @@ from lostwax.attacks.closed_form.undetermined import Crowd, from_sums, middle, w
 from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts
 from lostwax.progress import counted
-from lostwax.seeds import generator
+from lostwax.seeds import generator, one_thread
 
 CERTAIN = 1e-3  # predicted error of a certified row, in deviations of the columns
 CLOSE = 1e-6  # misfit of a row that is taken for one, unless rounding hides more
@@ -45,6 +45,7 @@ WALKS = (400, 4_000)  # to corners, until one is a row
 STARTS = 64  # of roots, per row that is missing
 ROUNDS, ROUND = 6, 64  # of whole sets of rows, at most
 FIRST_STEPS = 15  # after which the best quarter goes on
+HOPELESS = 10.0  # misfit of the best set of a round then: sets that end at a root are near 1
 MOST_TRIED = 60  # candidates of a section
 POLISH = 8  # steps
 REHEARSALS = 6
@@ -69,10 +70,11 @@ def missing_rows(fitted: Fitted, games: Tensor, *, seed: int, rehearsals: int = 
 
     `rehearsals` are games about known rows: how far off predicted errors of rows are that are not determined.
     """
-    answers = [
-        _Game.of(fitted, rows, generator(seed, "missing rows", number), rehearsals).answer()
-        for number, rows in enumerate(counted(games, "missing rows: games", len(games)))
-    ]
+    with one_thread():  # systems are small: on a busy machine threads that wait for each other take ten times the work
+        answers = [
+            _Game.of(fitted, rows, generator(seed, "missing rows", number), rehearsals).answer()
+            for number, rows in enumerate(counted(games, "missing rows: games", len(games)))
+        ]
     x, y, certified, predicted = (torch.stack(part) for part in zip(*answers, strict=True))
     return MissingRows(Records(x, y), certified, predicted)
 
@@ -325,6 +327,8 @@ class _Game:
             c, labels = self.prior.draw_sets(section, ROUND, self.rng)
             kinds = self._of_labels(labels)
             c, value = descend(section, self.terms, c, kinds, FIRST_STEPS)
+            if not value.min() < HOPELESS:
+                return
             best = value.argsort()[: ROUND // 4]
             c, value = descend(section, self.terms, c[best], kinds.at(best))
             if value.min() < enough:

@@ -23,7 +23,7 @@ from lostwax.seeds import generator
 
 MOST_NUMBERS = 2_000  # of a term, whose covariance is inverted
 APART = 3  # rows that are looked for one after the other
-STEPS = 12
+STEPS, SETTLED = 12, 1e-4  # at most; until a step is shorter
 STANDS_OUT = 0.5  # predicted error of a row with a target, of which no other estimate is used
 SHRUNK = 0.1  # share of a covariance that is its diagonal
 
@@ -194,11 +194,18 @@ def _stands_out(
         gradient = gradient + (u - prior.means) @ prior.precision
         lifted = normal + torch.diag_embed(damping[:, None] * normal.diagonal(dim1=1, dim2=2))
         tried = u - torch.linalg.solve(lifted, gradient)
-        _, reached, _ = new = values(tried)
-        better = reached < value
-        u = torch.where(better[:, None], tried, u)
-        pull, value, outputs = values(u) if not better.all() else new
+        pulled, reached, answers = values(tried)
+        better, longest = reached < value, (tried - u).abs().max()
+        moves = better[:, None]
+        u, pull, outputs = (
+            torch.where(moves, tried, u),
+            torch.where(moves, pulled, pull),
+            torch.where(moves, answers, outputs),
+        )
+        value = torch.where(better, reached, value)
         damping = torch.where(better, damping / 5, damping * 5)
+        if longest < SETTLED:
+            break
     variance = torch.linalg.inv(normal).diagonal(dim1=1, dim2=2).mean(1)  # (l,)
     evidence = 2 * prior.shares.log() - value - torch.linalg.slogdet(normal).logabsdet
     best = evidence.argmax()

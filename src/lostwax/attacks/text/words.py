@@ -15,7 +15,11 @@ the scores of silent tokens, which hardly any text has, predicts a share of wron
 nulls which were not trained on calibrate any score). With SGD, where silent tokens move less than likely words do, what
 is cut is how far a row moves against the others. Without enough silent tokens there is a ranking and no list.
 
-With a frozen table the words are ranked by how well a direction in which the first layer moved singles them out.
+With a frozen table, what q, k and v of the first layer moved by is a sum over words: some vector times the word's
+embedding. There are more words than numbers in an embedding, but fewer than the squares of these: words are ranked by
+what they are needed for to explain the movement's second moments (sparse Bayesian learning, Wipf and Rao 2007; the
+multiplicative steps of SPICE, Stoica et al. 2011). Adam divides by sizes of gradients, so that all columns move alike:
+those of embeddings are scaled alike too.
 """
 
 from __future__ import annotations
@@ -47,7 +51,8 @@ EXTREME, LEVEL = 5, 0.01  # words are there if more tokens than by chance are ab
 MARGIN = 1.5  # times as many wrong words are reckoned with: words that nearly occur are no silent tokens
 HIDDEN = 0.1  # share of a row's numbers that change: below, rounding decides which rows move
 TOGETHER, CROWD = 0.25, 100  # mean of unit movements, of as many rows at least: they are pushed one way
-DIRECTIONS = 128  # of the first layer's movement
+ROUNDS, UNEXPLAINED = 8, 1e-3  # of sparse Bayesian learning; share of the movement that no word explains at least
+ALIKE, WIDEST = 0.02, 640  # share of the directions of the movement in which words move it alike; most of the others
 
 # constant, then agreement c, size s, evenness l, predicted part p: c s l p cc cs cl cp ss sl sp ll lp pp
 ADAM = (-5.787, 0.057, 1.898, 1.066, 3.932, 0.068, -0.298, -0.46, -0.27, -0.292, -0.221, 1.108, -0.088, -0.429, 1.212)
@@ -59,8 +64,8 @@ FIRST_LAYER = re.compile(
     r"(?:^|\.)(?:layers?|h|blk)\.0\.(?:.*\.)?(?:q_proj|k_proj|v_proj|gate_proj|up_proj|query|key|value|c_attn|"
     r"attn_q|attn_k|attn_v|ffn_gate|ffn_up)\.weight$"
 )
-
 FIRST_NORM = re.compile(r"(?:^|\.)(?:layers?|h|blk)\.0\.(?:input_layernorm|attn_norm|ln_1|input_norm)\.weight$")
+LATER = re.compile("gate|up")  # parts of it whose inputs are no embeddings
 
 Array = NDArray[np.float64]
 
@@ -371,18 +376,17 @@ def _rising(each: Array) -> Array:
 
 
 def _of_first_layer(table: StoredRows, base: Mapping[str, StoredRows], tuned: Mapping[str, StoredRows]) -> WordList:
-    """Words ranked by their largest cosine, in whitened embeddings, with a direction in which the first layer moved."""
-    rows = table.shape[0]
-    changes = []
+    """Words ranked by what they are needed for to explain how the first layer moved."""
+    rows, width = table.shape
+    changes = {}
     for name, before in base.items():
         if FIRST_LAYER.search(name) and name in tuned and before.shape == tuned[name].shape:
             every = slice(0, before.shape[0])
-            if bool((change := tuned[name][every].float() - before[every].float()).any()):
-                changes.append(change if change.shape[1] == table.shape[1] else change.mT)
-    changes = [change for change in changes if change.shape[1] == table.shape[1]]
-    norms = [tensor for name, tensor in base.items() if FIRST_NORM.search(name) and len(tensor.shape) == 1]
-    movement = Movement.FROZEN if changes else Movement.OTHER
-    none = WordList(movement, torch.arange(rows), np.zeros(rows), 0, 0.0, "no list without a threshold that holds.")
+            change = tuned[name][every].float() - before[every].float()
+            change = change if change.shape[1] == width else change.mT
+            if change.shape[1] == width and bool(change.any()):
+                changes[name] = change
+    none = WordList(Movement.FROZEN, torch.arange(rows), np.zeros(rows), 0, 0.0, "no threshold for a list holds.")
     if not changes:
         same = all(
             name in tuned and _Pair(base[name], tuned[name]).stays().all()
@@ -390,27 +394,43 @@ def _of_first_layer(table: StoredRows, base: Mapping[str, StoredRows], tuned: Ma
             if len(base[name].shape) == 2
         )
         return replace(none, movement=Movement.NONE if same else Movement.OTHER)
-    scale = norms[0][slice(0, table.shape[1])].float() if norms else torch.ones(table.shape[1])
-    each = max(1, BLOCK // table.shape[1])
+    by_words = [change for name, change in changes.items() if not LATER.search(name)] or list(changes.values())
+    norms = [tensor for name, tensor in base.items() if FIRST_NORM.search(name) and len(tensor.shape) == 1]
+    scale = norms[0][slice(0, width)].float() if norms else torch.ones(width)
+    return replace(none, order=_explained(table, scale, torch.cat(by_words)).argsort(descending=True))
 
-    def inputs() -> Iterator[tuple[slice, Tensor]]:
+
+def _explained(table: StoredRows, scale: Tensor, change: Tensor) -> Tensor:
+    """(v,) how much of the second moments of (m, d) movements each word explains, over what it would by chance."""
+    rows, width = table.shape
+    each = max(1, BLOCK // width)
+
+    def units() -> Iterator[tuple[slice, Tensor]]:
         for first in range(0, rows, each):
-            part = slice(first, min(rows, first + each))
-            x = table[part].float() * scale
-            yield part, x / x.norm(dim=1, keepdim=True).clamp_min(1e-30)
+            x = table[part := slice(first, min(rows, first + each))].float()
+            yield part, x * scale / x.norm(dim=1, keepdim=True).clamp_min(1e-30)
 
-    gram = sum((x.mT @ x for _, x in inputs()), torch.zeros(table.shape[1], table.shape[1])) / rows
-    values, vectors = torch.linalg.eigh(gram)
-    white = vectors @ torch.diag((values + values.mean()).rsqrt()) @ vectors.mT
-    directions = (
-        torch.cat([torch.linalg.svd(change, full_matrices=False).Vh[:DIRECTIONS] for change in changes]) @ white
-    )
-    directions = directions / directions.norm(dim=1, keepdim=True)
-    score = torch.zeros(rows)
-    for part, x in inputs():
-        z = x @ white
-        score[part] = (z @ directions.mT).abs().amax(1) / z.norm(dim=1).clamp_min(1e-30)
-    return replace(none, order=score.argsort(descending=True))
+    moments = sum((x.mT @ x for _, x in units()), torch.zeros(width, width))
+    columns = moments.diagonal().double().sqrt().clamp_min(1e-30)  # (d,)
+    rounded = float((change == 0).double().mean())  # numbers that stayed, as half-precision files hide small movements
+    change = (change / change.square().mean(0).sqrt().clamp_min(1e-30)).double()
+    sizes, directions = (part.flip(-1) for part in torch.linalg.eigh(change.mT @ change))  # the largest first
+    alike = int(ALIKE * int((sizes > 1e-6 * sizes[0]).sum()))
+    window = slice(alike, alike + WIDEST)
+    seen = (sizes[window] / sizes[window].sum()).diag()  # (k, k)
+    basis = (directions / columns.unsqueeze(1))[:, window].float()  # (d, k)
+    weight, score = torch.full((rows,), 1.0 / width), torch.zeros(rows)
+    total = basis.mT @ moments @ basis / width
+    for _ in range(ROUNDS):
+        inverse = torch.linalg.inv(total.double() + (UNEXPLAINED + rounded) / len(seen) * torch.eye(len(seen)))
+        middle, inverse = (inverse @ seen @ inverse).float(), inverse.float()
+        total.zero_()
+        for part, x in units():
+            x = x @ basis
+            score[part] = ((x @ middle) * x).sum(1) / ((x @ inverse) * x).sum(1).clamp_min(1e-30)
+            weight[part] *= score[part].clamp_min(0).sqrt()
+            total += (x * weight[part].unsqueeze(1)).mT @ x
+    return score
 
 
 def _table(tensors: Mapping[str, StoredRows]) -> StoredRows:

@@ -1,4 +1,4 @@
-"""Rebuild the one missing row of a table from the trees that were grown on it.
+"""Rebuild the one missing row of a table from the trees that were grown on it, or several.
 
 Beside its values, its label: what the known rows leave of the sums of labels in the nodes that it is in. And which
 parts of trees give cells exactly: the attack is repeated without nodes of few rows, and without the bins of histograms.
@@ -6,6 +6,7 @@ parts of trees give cells exactly: the attack is repeated without nodes of few r
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from lostwax.attacks.trees.paths import (
     near_zero,
     zeros,
 )
+from lostwax.attacks.whole_table import WholeTable
 from lostwax.games import Fitted, Note, Part, Topic
 from lostwax.games.cells import Revealed
 from lostwax.games.trees import LEAF, Bools, Bounds, Floats, Forest, Ints, LabelSums, Tree
@@ -144,6 +146,69 @@ def _left(sums: LabelSums, node: Ints, added: Floats) -> tuple[Floats, Floats]:
     size, count = np.add.reduceat(np.abs(added[order]).max(1), starts)[group], np.bincount(group)[group]
     rounding = np.finfo(np.float64).eps * count * size * (count > 1)
     return sums.totals[node] - known, sums.rounding[node] + rounding
+
+
+# several missing rows
+
+
+def several_missing(
+    fitted: Fitted, rows: Ints, values: Mapping[int, Floats], one_hot: Sequence[Sequence[int]], *, solver: WholeTable
+) -> tuple[Bounds, Bools]:
+    """Bounds (k, d) of some rows, of which an adversary knows all others, and (k,) which are proven.
+
+    What known rows leave of all counts is a forest of k rows, which is solved as a whole table: `values` and `one_hot`
+    are public. A row that is proven has a path of its own; where no other missing row is in a node with it, thresholds
+    tell its values as if it were the only one. Rows that all trees count alike are in any order.
+    """
+    if fitted.forest is None:
+        raise ValueError(f"several_missing: {fitted.name} has no trees.")
+    y = None if fitted.table.y.is_floating_point() else fitted.table.y.numpy()
+    forest, x = fitted.forest, fitted.forest.cast(fitted.table.x.numpy()).copy()
+    if np.isnan(x).any():
+        raise ValueError(f"{fitted.name}: several missing rows are not solved for where values are missing.")
+    forest = replace(forest, trees=tuple(tree for tree in forest.trees if tree.share is not None and tree.tells_path))
+    if not forest.trees:
+        raise ValueError(f"{fitted.name}: no tree tells on which rows it was grown.")
+    left = left_to(rows, forest, x, y)
+    table = solver(left, x.shape[1], values=values, one_hot=one_hot)
+    proven: Bools = np.asarray(table.certain.all(1))
+    x[rows] = table.x
+    drawn = ~np.isin(np.arange(len(x)), rows[~proven])  # rows whose path is known
+    forest = replace(forest, trees=tuple(replace(tree, share=_shares(tree) * drawn) for tree in forest.trees))
+    bounds = Bounds(table.low, table.high, np.zeros(table.low.shape, dtype=np.bool_))
+    narrow = narrowed_by_nodes(forest, x, rows[proven], bounds.at(proven), left)
+    agree = (narrow.low <= narrow.high).all(1)
+    proven[proven] = agree
+    bounds.low[proven], bounds.high[proven] = narrow.low[agree], narrow.high[agree]
+    return bounds, proven
+
+
+def left_to(missing: Ints, forest: Forest, x: Floats, y: Ints | None) -> Forest:
+    """The forest of k missing rows: what all other rows of x (n, d) leave of its counts.
+
+    Without classes `y`, or where trees hold weights of them, rows are counted.
+    """
+    known, trees = np.setdiff1d(np.arange(len(x)), missing), []
+    by_class = all(tree.labels is not None and (tree.labels.weight % 1 == 0).all() for tree in forest.trees)
+    classes = y if y is not None and by_class else np.zeros(len(x), dtype=np.intp)
+    for tree in forest.trees:
+        share, sums = _shares(tree), tree.labels
+        if sums is None or y is None or not by_class:
+            sums = LabelSums(tree.size[:, None], share, tree.rounding)
+        size, totals, inside = tree.size.copy(), sums.totals.copy(), known[share[known] > 0]
+        levels = ((level.rows, level.child) for level in tree.levels(x, inside, strict=forest.strict))
+        for rows, node in ((inside, np.zeros_like(inside)), *levels):
+            np.subtract.at(size, node, share[rows])
+            np.subtract.at(totals, (node, classes[rows]), sums.weight[rows])
+        labels = replace(sums, totals=totals, weight=sums.weight[missing])
+        trees.append(replace(tree, size=size, share=share[missing], labels=labels))
+    return replace(forest, trees=tuple(trees), cuts=(), quantiles=())
+
+
+def _shares(tree: Tree) -> Floats:
+    """Of each row in the sizes of a tree of which it is known on which rows it was grown."""
+    assert tree.share is not None
+    return tree.share
 
 
 # where exact cells come from

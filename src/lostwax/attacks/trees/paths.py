@@ -62,17 +62,21 @@ def game_of(rows: int, games: Ints) -> Ints:
     return game
 
 
-def narrowed_by_nodes(forest: Forest, x: Floats, games: Ints, bounds: Bounds) -> Bounds:
+def narrowed_by_nodes(forest: Forest, x: Floats, games: Ints, bounds: Bounds, left: Forest | None = None) -> Bounds:
     """Bounds (g, d) of the missing row of each game, narrowed by every node on its path.
 
-    Of trees of which it is known on which rows they were grown; of the others see `narrowed_without_sample`.
+    Of trees of which it is known on which rows they were grown; of the others see `narrowed_without_sample`. Where all
+    games are one, `left` tells what known rows leave of sizes: neighbours are known where a row is alone.
     """
     game, narrowing = game_of(len(x), games), Narrowing(forest, bounds)
-    for tree in counted(forest.trees, "paths: trees", len(forest.trees)):
+    for number, tree in enumerate(counted(forest.trees, "paths: trees", len(forest.trees))):
         for level in [] if tree.share is None else descend(forest, tree, x):
             narrowing.by_sides(tree, level, game)
             if tree.between_neighbours:
-                narrowing.by_neighbours(tree, level, game)
+                alone = level.shown
+                if left is not None and tree.share is not None:
+                    alone = alone & np.isclose(left.trees[number].size[level.node], tree.share[level.rows])
+                narrowing.by_neighbours(tree, level._replace(shown=alone), game)
     return narrowing.bounds()
 
 
@@ -143,7 +147,8 @@ class Narrowing:
 
     def neighbours(self, threshold: Floats, other: Floats) -> tuple[Floats, Floats]:
         """The lowest and highest v for which (v + other) / 2 rounds to the threshold."""
-        slack = 4 * np.spacing(np.maximum(np.abs(threshold), np.abs(other)))
+        size = np.maximum(np.abs(threshold), np.abs(other))
+        slack = 4 * np.spacing(size.astype(np.float32) if self.forest.rounded else size)
         value = 2 * threshold - other
         return self._nearest(value - slack, np.inf), self._nearest(value + slack, -np.inf)
 

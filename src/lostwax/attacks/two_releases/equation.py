@@ -30,24 +30,29 @@ from lostwax.games.fitted import curvature_times
 from lostwax.trainers.minimum import curvatures
 
 MAX_NUMBERS = 4_000  # of an equation, and so of each side of its covariance
-SHRINKAGE = 0.1  # of the covariance towards its diagonal
+SHRINKAGE = 0.1  # of a covariance towards a simpler one
 FOLDS = 5
 PSEUDO = 5.0  # rows at the mean of all, that each class has beside its own
 STEPS = 50  # of Gauss-Newton
-CONVERGED = 1e-10  # relative change of the objective
+CONVERGED = 1e-7  # relative change of the objective
 LABELS = 3  # that are solved for, the likeliest ones
 FEWEST_PUBLIC = 10
 TINY = 1e-24  # where no public row moves at all
 JITTER = 1e-5  # of the mean variance: what a few public rows never show may still occur
 
 
-def _shrunken(away: Tensor) -> Tensor:
-    """(D, D) the covariance of rows that are off their mean, shrunk towards its diagonal."""
+def _shrunken(away: Tensor, outputs: int = 1) -> Tensor:
+    """(D, D) the covariance of rows that are off their mean, shrunk towards its diagonal.
+
+    With several outputs (m, c D): towards a Kronecker product, as if outputs and inputs varied independently.
+    """
     covariance = away.mT @ away / len(away)
-    diagonal = covariance.diagonal().clone()
-    covariance = (1 - SHRINKAGE) * covariance
-    covariance.diagonal().add_(SHRINKAGE * diagonal)
-    return covariance
+    simpler = covariance.diagonal().diag()
+    if outputs > 1:
+        parts = away.reshape(len(away), outputs, -1)  # (m, c, D)
+        by_output, by_input = (_shrunken(part.flatten(0, 1)) for part in (parts.mT, parts))
+        simpler = torch.kron(by_output, by_input) / away.square().mean().clamp_min(TINY)
+    return (1 - SHRINKAGE) * covariance + SHRINKAGE * simpler
 
 
 def _inflation(away: Tensor) -> float:
@@ -90,15 +95,10 @@ class _Noisy(NamedTuple):
 
     def covariance(self, terms: Tensor, extra: Tensor) -> Tensor:
         """The error's, from some of the terms."""
-        covariance = self.rows * _shrunken(terms - terms.mean(0))
+        covariance = self.rows * _shrunken(terms - terms.mean(0), len(self.value))
         covariance.diagonal().add_(extra)
         covariance.diagonal().add_(JITTER * covariance.diagonal().mean() + TINY)
         return covariance
-
-    def precision(self, terms: Tensor, extra: Tensor) -> Tensor:
-        """Its inverse."""
-        precision: Tensor = torch.linalg.inv(self.covariance(terms, extra))
-        return precision
 
 
 class _Prior(NamedTuple):
@@ -148,7 +148,7 @@ def solve_changed_row(
     extra = extra if noise is None else noise.flatten()
     if len(first.weight) == 1 and row is None:
         return _by_one_output(first, noisy, priors, extra, public)
-    problem = _Problem(first, noisy, priors, noisy.precision(noisy.terms, extra), public)
+    problem = _Problem(first, noisy, priors, torch.linalg.inv(noisy.covariance(noisy.terms, extra)), public)
     best = min(problem.solutions(row), key=lambda solved: solved.objective)
     deviation = torch.zeros_like(best.x) if row is not None else problem.deviations(best, extra)
     return ChangedRow(best.x.clamp(priors[0].low, priors[0].high), deviation, best.label, float(best.r.norm()))
@@ -311,6 +311,8 @@ class _Problem:
             while damping < 1e12:
                 damped = curvature + damping * torch.diag(curvature.diagonal())
                 step = torch.linalg.solve(damped, push)
+                if float(push @ step) <= CONVERGED * abs(before):  # what it would gain
+                    return point
                 x = point.x + step[:d] if row is None else point.x
                 r = point.r + step[-len(r) :] if label is None else self._residual(x, label)
                 candidate = self._at(x, r, label)
@@ -359,7 +361,7 @@ class _Problem:
         fold = torch.arange(len(terms)) % folds
         for number in range(folds):
             fitted, unseen = terms[fold != number], terms[fold == number]
-            pulled = solved.slope.mT @ self.noisy.precision(fitted, extra)
+            pulled = torch.linalg.solve(self.noisy.covariance(fitted, extra), solved.slope).mT
             inverse = torch.linalg.inv(pulled @ solved.slope + penalty)
             reader = (inverse @ pulled)[:d]  # (d, c D)
             errors = (unseen - fitted.mean(0)) @ reader.mT

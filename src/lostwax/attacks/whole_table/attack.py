@@ -15,7 +15,7 @@ import numpy as np
 
 from lostwax.attacks.whole_table.places import Candidates, CodedTree, Grid, RowGroups
 from lostwax.attacks.whole_table.solutions import Equations, Search, Solution
-from lostwax.fields import check_fields
+from lostwax.fields import at_least, check_fields
 from lostwax.games.trees import Bools, Floats, Forest, Ints
 
 OTHER_VALUE = 0.1  # weight that the kernel gives to another value
@@ -56,9 +56,10 @@ class WholeTable:
     """Cells that survive the counts of all trees, then whole numbers of rows in them that add up in every leaf."""
 
     search: Search = field(default_factory=Search)
+    places: int | None = None  # that the counts may leave to a row, at most; None: as many as can be listed
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_fields(self, places=at_least(1))
 
     def __call__(
         self,
@@ -73,7 +74,7 @@ class WholeTable:
         grid = Grid.of(forest, columns, values, one_hot)
         trees = tuple(CodedTree.of(tree, grid) for tree in forest.trees)
         groups = RowGroups.of(trees)
-        candidates = Candidates.of(trees, grid, groups)
+        candidates = Candidates.of(trees, grid, groups, self.places)
         equations = Equations.of(trees, groups, candidates).propagated()
         solution = self.search(equations, likelihood(candidates, equations), seed=seed)
         return _table(grid, groups, candidates, solution)

@@ -210,8 +210,9 @@ class CodedTree:
 
     def leaves(self, boxes: Boxes, open_nodes: Bools) -> tuple[Ints, Ints]:
         """The leaves that boxes reach through open nodes: numbers of the boxes, and of the leaves."""
-        tree, ends = self.tree, []
+        tree = self.tree
         origin, node = np.arange(len(boxes.low)), np.zeros(len(boxes.low), dtype=np.intp)
+        ends = [(origin[:0], node[:0])]
         while len(node):
             ended = tree.feature[node] == LEAF
             ends.append((origin[ended], node[ended]))
@@ -256,11 +257,11 @@ class Candidates(NamedTuple):
     leaves: Ints  # (v, trees) the leaf of each tree; -1: the tree was not grown on these rows
 
     @classmethod
-    def of(cls, trees: Sequence[CodedTree], grid: Grid, groups: RowGroups) -> Candidates:
-        """All places where the rows of each group can be, by the counts of each tree alone."""
+    def of(cls, trees: Sequence[CodedTree], grid: Grid, groups: RowGroups, most: int | None = None) -> Candidates:
+        """All places where the rows of each group can be, by the counts of each tree alone; at most `most` of each."""
         parts = []  # of each group boxes and classes
         for share, weight in zip(groups.share, groups.weight, strict=True):
-            boxes, classes = _survivors(trees, grid, share, weight)
+            boxes, classes = _survivors(trees, grid, share, weight, MAX_BOXES if most is None else most)
             place, label = np.nonzero(classes)
             parts.append((boxes.at(place), label))
         group = np.repeat(np.arange(len(parts)), [len(label) for _, label in parts])
@@ -273,7 +274,7 @@ class Candidates(NamedTuple):
         return cls(group, boxes, np.concatenate([label for _, label in parts]), leaves)
 
 
-def _survivors(trees: Sequence[CodedTree], grid: Grid, share: Floats, weight: Floats) -> tuple[Boxes, Bools]:
+def _survivors(trees: Sequence[CodedTree], grid: Grid, share: Floats, weight: Floats, most: int) -> tuple[Boxes, Bools]:
     """Boxes where a row that trees count so can be, which no tree divides, and (b, k) its possible classes in them."""
     boxes, possible = grid.tightened(grid.all_cells())
     classes = np.tile(possible[:, None], trees[0].sums.totals.shape[1])  # (b, k)
@@ -284,9 +285,9 @@ def _survivors(trees: Sequence[CodedTree], grid: Grid, share: Floats, weight: Fl
         left = classes[origin] & room[leaf]
         open_places = left.any(1)
         origin, leaf, left = origin[open_places], leaf[open_places], left[open_places]
-        if len(leaf) > MAX_BOXES:
+        if len(leaf) > most:
             raise TooManyCellsError(
-                f"WholeTable: the counts of these trees leave more than {MAX_BOXES:,} places for a row. Columns with "
+                f"WholeTable: the counts of these trees leave more than {most:,} places for a row. Columns with "
                 "few values (binary ones) and deep trees leave fewer."
             )
         low = np.maximum(boxes.low[origin], tree.boxes.low[leaf])
