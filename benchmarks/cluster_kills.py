@@ -313,7 +313,7 @@ def main() -> None:
     for row in table_of(options.kinds or list(KINDS)):
         rows.append(row)
         if options.keep or not options.kinds:
-            write_rows(__file__, rows, keep_others=options.keep)
+            write_rows(__file__, rows, keep_others=True)
     sys.exit(any(row.value == "OTHER BYTES" for row in rows))
 
 
