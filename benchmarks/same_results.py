@@ -47,6 +47,8 @@ NEW_KEYS = {
     "cells",
     "split_spread",
     "adversary",
+    "rungs",
+    "knowledge_margin",
 }  # that audits of 0.2.0 may lack
 IGNORED = {"provenance", "seconds", "milliseconds_per_record", "notes"}  # notes are text, with or without values
 TEXT_COMPARED = {"verdicts", "grade"}  # results, although they are text
