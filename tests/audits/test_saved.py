@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_iris
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 
 import lostwax as lw
 from audits.game import Reads, audited
@@ -98,6 +99,18 @@ def test_a_conclusion_that_does_not_follow_from_the_numbers_is_refused(model, tm
         path.write_text(json.dumps(plain | {name: "nothing"}))
         with pytest.raises(ValueError, match="was edited or damaged"):
             lw.Audit.from_json(path)
+
+
+def test_of_lines_that_are_equally_bad_another_version_may_have_named_another(model, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    tied = lw.audit(Ridge().fit(X, y), (X, y), games=10, attackers=[])
+    for audit, loads in ((tied, True), (model, False)):
+        path = audit.to_json(tmp_path / "audit.json")
+        plain = json.loads(path.read_text())
+        (other,) = {finding.name for finding in audit.findings} - {plain["conclusion"]["line"]}
+        path.write_text(json.dumps(plain | {"conclusion": {**plain["conclusion"], "line": other}}))
+        with nullcontext() if loads else pytest.raises(ValueError, match="does not follow from the numbers"):
+            assert lw.Audit.from_json(path).grade is audit.grade
 
 
 def test_what_is_estimated_is_the_same(procedure, tmp_path):

@@ -43,6 +43,11 @@ class Line(NamedTuple):
     targets_guessed: int = 0  # ... and in which a guess from the other columns is right
     by_target: bool = False  # the grade is that of the target: the other columns alone have a lower one
 
+    @property
+    def badness(self) -> tuple[int, int, int]:
+        """The larger, the worse."""
+        return (self.grade.severity, self.rebuilt, self.nearer)
+
 
 @dataclass(frozen=True)
 class Conclusion:
@@ -86,7 +91,7 @@ def conclude(audit: Audit) -> Conclusion:
     """The grade of the worst line, limited by a certified ceiling, or open where it cannot be decided."""
     lines, membership = _lines(audit)
     # of lines that are equally bad the first, which is the release as it is
-    worst = max(lines, key=lambda line: (line.grade.severity, line.rebuilt, line.nearer, line.by_target * line.targets))
+    worst = max(lines, key=lambda line: (*line.badness, line.by_target * line.targets))
     grade = worst.grade
     if grade is Grade.RECOGNISABLE and audit.chance is not None and _is_limited(audit):
         grade = Grade.BETTER_THAN_CHANCE
@@ -110,6 +115,13 @@ def conclude(audit: Audit) -> Conclusion:
     attacks, by = 1 if audit.kind == "this model" else len(lines), None if weakest is None else weakest.attacker
     words = Words(audit, worst, lines[0], attacks, by)
     return Conclusion(grade, worst, ladder, weakest, reasons, by_membership, words)
+
+
+def worst_lines(audit: Audit) -> set[str]:
+    """Lines that are equally bad, of which versions choose differently."""
+    lines, _ = _lines(audit)
+    most = max(line.badness for line in lines)
+    return {line.name for line in lines if line.badness == most}
 
 
 def _estimated(audit: Audit) -> int:

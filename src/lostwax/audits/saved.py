@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from lostwax.audits.cells import TargetRead
+from lostwax.audits.conclusion import worst_lines
 from lostwax.audits.membership import MOST_VICTIMS
 from lostwax.games import Adversary, Guess, Note, Records, Sees
 
@@ -125,10 +126,11 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
         audit = None if contradiction else _audit(plain)
         if audit is not None:
             contradiction = next(_contradicts_summary(audit, plain["summary"]), None)
-            follows = _concluded(audit)  # its sentences may be worded otherwise, by another version
+            stored = plain["conclusion"]  # its sentences may be worded otherwise, by another version
             # up to 0.2.0 the ceiling of the game alone limited a grade
-            names = ("line",) if audit.ceiling is not None and audit.privacy is None else ("grade", "line")
-            if any(plain["conclusion"][name] != follows[name] for name in names):
+            limited_otherwise = audit.ceiling is not None and audit.privacy is None
+            follows = limited_otherwise or stored["grade"] == str(audit.conclusion.grade)
+            if not follows or stored["line"] not in worst_lines(audit):
                 contradiction = contradiction or "the conclusion does not follow from the numbers"
     except (OverflowError, KeyError) as error:
         raise ValueError(f"{source}: a number or a name does not fit ({type(error).__name__}). {EDITED}") from None
