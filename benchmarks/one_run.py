@@ -34,7 +34,7 @@ def clusters(n: int, seed: int) -> lw.Records:
 
 
 def trainer(noise: float, rate: float, steps: int, fault: str = "") -> Train:
-    """DP-SGD with clipping norm 1, by hand."""
+    """DP-SGD with clipping norm 1."""
 
     def train(net: nn.Module, x: Tensor, y: Tensor, seed: int) -> nn.Module:
         draws, clip = torch.Generator().manual_seed(seed), 1.0

@@ -51,7 +51,7 @@ def test_every_word_comes_back_from_an_encoder(folders):
     assert audit.adversary.kind is Attacker.ANYONE
     assert audit.adversary.files == 2
     assert "Every word tried can be rebuilt from this model by anyone who has both files." in str(audit)
-    assert any("Freeze the table" in note.cure for note in audit.notes)
+    assert any("Train adapters" in note.cure for note in audit.notes)
 
 
 def test_most_words_come_back_from_a_causal_model_and_a_gate_stops_it(folders):

@@ -38,9 +38,9 @@ from lostwax.games import Adversary, Guess, Note, Records
 
 FREQUENT = "most frequent words of the language"
 PERSONAL = re.compile(r"[0-9@]|^\W?[A-Z][a-z]{2}")  # numbers, mail addresses, names
-FREEZE = (
-    "Freeze the table of embeddings (and an untied head) in fine-tuning, or train adapters: no list of words was read "
-    "from frozen tables."
+ADAPTERS = (
+    "Train adapters of low rank on q and v: hardly a word was read from them. To freeze the table of embeddings "
+    "is not enough: there is no list of words then, but the first words of a ranking still occur."
 )
 OTHER_TEXTS = 2.0  # times the predicted share of wrong words
 
@@ -137,7 +137,7 @@ def _notes(listed: WordList, judging: _Judging, right: int) -> list[Note]:
             Note(
                 f"{listed.listed:,} words are listed, {right:,} of them occur: {100 * wrong:.2g} % are wrong, "
                 f"{100 * listed.fdr:.2g} % were predicted. {listed.assumption}",
-                cure=FREEZE,
+                cure=ADAPTERS,
             )
         )
         if wrong > OTHER_TEXTS * max(listed.fdr, 0.05):

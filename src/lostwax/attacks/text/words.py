@@ -51,7 +51,7 @@ EXTREME, LEVEL = 5, 0.01  # words are there if more tokens than by chance are ab
 MARGIN = 1.5  # times as many wrong words are reckoned with: words that nearly occur are no silent tokens
 HIDDEN = 0.1  # share of a row's numbers that change: below, rounding decides which rows move
 TOGETHER, CROWD = 0.25, 100  # mean of unit movements, of as many rows at least: they are pushed one way
-ROUNDS, UNEXPLAINED = 8, 1e-3  # of sparse Bayesian learning; share of the movement that no word explains
+ROUNDS, UNEXPLAINED = 8, 1e-3  # of sparse Bayesian learning; share of the movement that no word explains at least
 ALIKE, WIDEST = 0.02, 640  # share of the directions of the movement in which words move it alike; most of the others
 
 # constant, then agreement c, size s, evenness l, predicted part p: c s l p cc cs cl cp ss sl sp ll lp pp
@@ -386,8 +386,7 @@ def _of_first_layer(table: StoredRows, base: Mapping[str, StoredRows], tuned: Ma
             change = change if change.shape[1] == width else change.mT
             if change.shape[1] == width and bool(change.any()):
                 changes[name] = change
-    movement = Movement.FROZEN if changes else Movement.OTHER
-    none = WordList(movement, torch.arange(rows), np.zeros(rows), 0, 0.0, "no list without a threshold that holds.")
+    none = WordList(Movement.FROZEN, torch.arange(rows), np.zeros(rows), 0, 0.0, "no threshold for a list holds.")
     if not changes:
         same = all(
             name in tuned and _Pair(base[name], tuned[name]).stays().all()
@@ -398,8 +397,7 @@ def _of_first_layer(table: StoredRows, base: Mapping[str, StoredRows], tuned: Ma
     by_words = [change for name, change in changes.items() if not LATER.search(name)] or list(changes.values())
     norms = [tensor for name, tensor in base.items() if FIRST_NORM.search(name) and len(tensor.shape) == 1]
     scale = norms[0][slice(0, width)].float() if norms else torch.ones(width)
-    score = _explained(table, scale, torch.cat(by_words))
-    return replace(none, order=score.argsort(descending=True))
+    return replace(none, order=_explained(table, scale, torch.cat(by_words)).argsort(descending=True))
 
 
 def _explained(table: StoredRows, scale: Tensor, change: Tensor) -> Tensor:
@@ -414,6 +412,7 @@ def _explained(table: StoredRows, scale: Tensor, change: Tensor) -> Tensor:
 
     moments = sum((x.mT @ x for _, x in units()), torch.zeros(width, width))
     columns = moments.diagonal().double().sqrt().clamp_min(1e-30)  # (d,)
+    rounded = float((change == 0).double().mean())  # numbers that stayed, as half-precision files hide small movements
     change = (change / change.square().mean(0).sqrt().clamp_min(1e-30)).double()
     sizes, directions = (part.flip(-1) for part in torch.linalg.eigh(change.mT @ change))  # the largest first
     alike = int(ALIKE * int((sizes > 1e-6 * sizes[0]).sum()))
@@ -423,7 +422,7 @@ def _explained(table: StoredRows, scale: Tensor, change: Tensor) -> Tensor:
     weight, score = torch.full((rows,), 1.0 / width), torch.zeros(rows)
     total = basis.mT @ moments @ basis / width
     for _ in range(ROUNDS):
-        inverse = torch.linalg.inv(total.double() + UNEXPLAINED / len(seen) * torch.eye(len(seen)))
+        inverse = torch.linalg.inv(total.double() + (UNEXPLAINED + rounded) / len(seen) * torch.eye(len(seen)))
         middle, inverse = (inverse @ seen @ inverse).float(), inverse.float()
         total.zero_()
         for part, x in units():
