@@ -263,6 +263,11 @@ def curves(options):
             title = f"{name}, {rows:,} rows, XGBoost of depth 6"
             report(f"curves.{name.replace(' ', '-')}.{rows}", title, found)
             points.setdefault(name, []).append((rows, found.score, found.blind, found.processor))
+    draw_curves(points)
+
+
+def draw_curves(points):
+    """Name of the table -> rows, score, that of a blind table (dotted), and seconds."""
     with style():
         figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
         for name, curve in points.items():
@@ -270,8 +275,13 @@ def curves(options):
             (line,) = left.plot(rows, scores, "o-", label=name.replace("_", " "))
             left.plot(rows, blind, ":", color=line.get_color())
             right.plot(rows, seconds, "o-")
-        left.set(xscale="log", xlabel="rows", ylabel="cells within 0.319 SD", ylim=(0, 1.02))
-        right.set(xscale="log", yscale="log", xlabel="rows", ylabel="seconds of a processor")
+        left.set(ylabel="cells within 0.319 SD", ylim=(0, 1.02))
+        right.set(yscale="log", ylabel="seconds of a processor")
+        right.set_yticks([0.1, 1.0, 4.0], ["0.1", "1", "4"])
+        for axis in (left, right):
+            axis.set(xscale="log", xlabel="rows")
+            axis.set_xticks(ROWS, [f"{rows:,}" for rows in ROWS])
+            axis.minorticks_off()
         left.legend(fontsize=8)
         figure.tight_layout()
         figure.savefig(PICTURE.with_name("boosting_curves.png"), dpi=110, facecolor=COLOURS["paper"])

@@ -1,13 +1,14 @@
-"""Audits on a cluster of three nodes that loses a worker, a node or the driver: are the bytes the same?
+"""Audits on a cluster of three nodes that loses a worker, a node and the driver: are the bytes the same?
 
     python benchmarks/cluster_kills.py [KIND ...]
 
 The cluster is real: Ray's processes of three nodes with one core each, on this machine. Every audit runs in a process
-of its own, first without a cluster, then three times on it, with `Checkpoints` on `Ray`:
+of its own, without a cluster and on it, with `Checkpoints` on `Ray`. There it loses, each once a part of its work is on
+disk:
 
-- workers are killed while they train: SIGKILL, up to three times;
-- a node is killed while one of its workers trains: SIGKILL to all of its processes. Another one joins afterwards;
-- the driver, which is the process that runs the audit, is killed once a part of its work is on disk, and run again.
+- a worker that trains: SIGKILL;
+- a node with a worker that trains: SIGKILL to all of its processes. Another node joins afterwards;
+- the driver, which is the process that runs the audit: SIGKILL. It is run again, and loses what it has not lost yet.
 
 Compared are the bytes of `records.safetensors`, and every number and verdict of `audit.json`; times and sentences are
 not. Where an attack computes without training models (Newton's steps, decoders, closed forms), only the driver has it.
@@ -46,10 +47,10 @@ from lostwax.attacks import CalibratedLosses
 from lostwax.attacks.weak import SetReader, training
 from lostwax.learning.decoders import MLPDecoder
 from lostwax.shadows import Checkpoints, Ray
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 
 LOOPBACK = "127.0.0.1"
-LOSSES = {"worker": 3, "node": 1, "driver": 1}  # kills, at most
+LOSSES = ("worker", "node", "driver")
 SPARED = 15.0  # seconds: who trains is killed once another model is kept, or after these
 PATIENCE = 300  # seconds for one audit
 Audit = Callable[[Any, Path], Any]
@@ -128,12 +129,12 @@ def weak(engine: Any, folder: Path) -> Any:
 
 
 def released(engine: Any, _: Path) -> Any:
-    """These weights, and whether a person was in the data, by reference models."""
+    """These weights: each game is kept when it was played, here."""
     data, _ = few_digits().split(20, 40, seed=0)
     net = small_net()
     start = {name: value.clone() for name, value in net.state_dict().items()}
     trained = own_training(net, data.x, data.y, 0)
-    return lw.audit(trained, data, trainer=lw.GD(lr=0.3, steps=10, init=lw.inits.Given(start)), games=2, engine=engine)
+    return lw.audit(trained, data, trainer=lw.GD(lr=0.3, steps=10, init=lw.inits.Given(start)), games=3, engine=engine)
 
 
 class Kind(NamedTuple):
@@ -163,10 +164,10 @@ KINDS = {
         lambda engine, _: informed(lw.KernelRidge(shadows=40), engine, trainer=lw.OwnTraining(own_training), games=12),
     ),
     "newton": Kind(
-        "net, Newton", lambda engine, _: informed(lw.Newton(bank=40), engine, trainer=gd(tile=2), games=8), number=4
+        "net, Newton", lambda engine, _: informed(lw.Newton(bank=40), engine, trainer=gd(tile=2), games=6), number=3
     ),
-    "ensemble": Kind("net, Ensemble", lambda engine, _: informed(lw.Ensemble(members=60, rounds=3), engine, games=2)),
-    "released": Kind("released net and its data (Newton, reference models)", released),
+    "ensemble": Kind("net, Ensemble", lambda engine, _: informed(lw.Ensemble(members=40, rounds=2), engine, games=2)),
+    "released": Kind("released net and its data, Newton's games", released, number=1),
     "weak": Kind("whole sets, a decoder with its checkpoint", weak, "decoder/state.safetensors", 1),
 }
 
@@ -232,8 +233,7 @@ class Run(NamedTuple):
     """One audit on the cluster."""
 
     same: bool
-    kills: int
-    kept: int  # files of models at the last kill
+    lost: tuple[str, ...]  # in this order
     seconds: float
 
 
@@ -250,28 +250,29 @@ def ended(process: "subprocess.Popen[bytes]", folder: Path) -> None:
         raise RuntimeError((folder / "said").read_text()[-3_000:])
 
 
-def on_cluster(nodes: Nodes, kind: str, loss: str, folder: Path, alone: Path) -> Run:
-    """Run an audit, and kill while it runs: up to three workers, one node, or the driver once."""
+def on_cluster(nodes: Nodes, kind: str, folder: Path, alone: Path) -> Run:
+    """Run an audit, and kill while it runs."""
     folder.mkdir()
-    start, kills, kept, due = time.perf_counter(), 0, 0, math.inf
+    start, lost, kept, due = time.perf_counter(), list[str](), 0, math.inf
     process = started(kind, folder, nodes.address)
-    while process.poll() is None and kills < LOSSES[loss]:
+    while process.poll() is None and len(lost) < len(LOSSES):
         time.sleep(0.02)
         found = len(list(folder.glob("kept/*.safetensors")))
-        if loss == "driver":
-            if len(list(folder.glob(KINDS[kind].waits_for))) >= KINDS[kind].number:
-                process.kill()
-                process.wait()
-                kills, kept = 1, found
-                process = started(kind, folder, nodes.address)
-        elif any(True for _ in nodes.training()):
+        if "driver" not in lost and len(list(folder.glob(KINDS[kind].waits_for))) >= KINDS[kind].number:
+            process.kill()
+            process.wait()
+            lost.append("driver")
+            process, due = started(kind, folder, nodes.address), math.inf
+        elif {"worker", "node"} - {*lost} and any(True for _ in nodes.training()):
             due = min(due, time.perf_counter() + SPARED)
-            if (found > kept or time.perf_counter() > due) and nodes.lose(loss):
-                kills, kept, due = kills + 1, found, math.inf
+            what = "node" if "worker" in lost else "worker"
+            if (found > kept or time.perf_counter() > due) and nodes.lose(what):
+                lost.append(what)
+                kept, due = found, math.inf
     ended(process, folder)
-    if loss == "node" and kills:
+    if "node" in lost:
         nodes.add()
-    return Run(same(alone, folder), kills, kept, time.perf_counter() - start)
+    return Run(same(alone, folder), tuple(lost), time.perf_counter() - start)
 
 
 def same(one: Path, other: Path) -> bool:
@@ -281,22 +282,18 @@ def same(one: Path, other: Path) -> bool:
     return len(digests) == 1 and next(differences(*audits), None) is None
 
 
-def table_of(kinds: list[str]) -> list[Row]:
-    rows = []
+def table_of(kinds: list[str]) -> Iterator[Row]:
     with Nodes() as nodes, tempfile.TemporaryDirectory() as space:
         for kind in kinds:
             folder = Path(space) / kind
             alone = folder / "alone"
             alone.mkdir(parents=True)
             ended(started(kind, alone), alone)
-            for loss in LOSSES:
-                run = on_cluster(nodes, kind, loss, folder / loss, alone)
-                word = "same bytes" if run.same else "OTHER BYTES"
-                word = word if run.kills else "none trained"
-                what = f"{run.kills} x {loss} killed"
-                print(f"{KINDS[kind].title}: {what}: {word} ({run.kept} files, {run.seconds:.0f} s)", flush=True)
-                rows.append(Row(f"{kind}.{loss}", f"{KINDS[kind].title}: {what}", word, seed=0))
-    return rows
+            run = on_cluster(nodes, kind, folder / "lost", alone)
+            word = "same bytes" if run.same else "OTHER BYTES"
+            words = f"{KINDS[kind].title}: {', '.join(run.lost) or 'nothing'} killed"
+            print(f"{words}: {word} ({run.seconds:.0f} s)", flush=True)
+            yield Row(kind, words, word, seed=0)
 
 
 def main() -> None:
@@ -308,13 +305,15 @@ def main() -> None:
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser)
     if options.run:
         run(options.run, options.folder, options.address)
         return
-    rows = table_of(options.kinds or list(KINDS))
-    if options.keep or not options.kinds:
-        print(f"written to benchmarks/results/{write_rows(__file__, rows, keep_others=options.keep).name}")
+    rows = []
+    for row in table_of(options.kinds or list(KINDS)):
+        rows.append(row)
+        if options.keep or not options.kinds:
+            write_rows(__file__, rows, keep_others=True)
     sys.exit(any(row.value == "OTHER BYTES" for row in rows))
 
 

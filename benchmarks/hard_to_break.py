@@ -1,6 +1,6 @@
 """Kills, damaged files and hostile inputs: is anything lost, silently changed, raised raw, or Python ended?
 
-    python benchmarks/hard_to_break.py
+    python benchmarks/hard_to_break.py [--part kills|damages|inputs]
 
 - 300 kills: at every kind of change to a folder (tests/operations.py: the process dies before it opens, renames, makes
   or deletes a file, or amid a write), and by SIGKILL at random moments of `lw.simulate`. Afterwards the same is run
@@ -31,7 +31,7 @@ import torch
 from fuzz import kept
 from fuzz.outcomes import BUGS, Found, Outcome, play
 from fuzz.suite import describe, run
-from lostwax_dev.results import Row, write_rows
+from lostwax_dev.results import Row, parse, write_rows
 from operations import OPERATIONS, kill
 from shadows.game import CHUNK, begin, tree
 from shadows.warm import children
@@ -105,14 +105,20 @@ def table(name: str, played: list[Found]) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--smaller", type=int, default=1, help="a share of everything, to try this script")
-    by = parser.parse_args().smaller
+    parser.add_argument("--part", choices=("kills", "damages", "inputs"), help="only this one, beside earlier rows")
+    options = parse(parser)
+    by, part, rows = options.smaller, options.part, list[Row]()
     torch.set_num_threads(1)
-    at_changes = 2 * KILLS // 3 // len(OPERATIONS) // by
-    rows = [killed_at_changes(max(at_changes, 1)), *killed_at_random(KILLS // 3 // by)]
-    rows += table("damages", [play(case) for case in islice(kept.cases(np.random.default_rng(SEED)), DAMAGES // by)])
-    rows += table("inputs", run(INPUTS // by, SEED, progress=True))
+    if part in (None, "kills"):
+        rows.append(killed_at_changes(max(2 * KILLS // 3 // len(OPERATIONS) // by, 1)))
+        rows += killed_at_random(KILLS // 3 // by)
+    if part in (None, "damages"):
+        damages = islice(kept.cases(np.random.default_rng(SEED)), DAMAGES // by)
+        rows += table("damages", [play(case) for case in damages])
+    if part in (None, "inputs"):
+        rows += table("inputs", run(INPUTS // by, SEED, progress=True))
     if by == 1:
-        print(f"written to benchmarks/results/{write_rows(__file__, rows).name}")
+        print(f"written to {write_rows(__file__, rows, keep_others=part is not None)}")
     sys.exit(any(row.value for row in rows if row.id != "kills.amid"))
 
 

@@ -1,10 +1,10 @@
 """What does a new user read who brings a model of another library: now, and before the work on such models?
 
-    python benchmarks/new_user_cases.py [--before SOURCES]
+    python benchmarks/new_user_cases.py [--before COMMIT]
 
 Ten cases that were refused or misleading in a trial: each is audited with `lw.audit(model, (X, y))` and one minute for
-refits. What is shown is the grade, or the kind of error, and the sentence that names the cause. `--before` is the
-folder src/ of an earlier checkout, in which the same cases are played by another process.
+refits. What is shown is the grade, or the kind of error, and the sentence that names the cause. `--before` is an
+earlier commit, with whose src/ the same cases are played by another process.
 Libraries that are not installed leave their case out: keras and jax, lifelines, imbalanced-learn, skorch,
 category_encoders, catboost.
 """
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
@@ -127,7 +128,7 @@ def catboost_with_categories():
 
     x, y, town = table()
     frame = pd.DataFrame(x, columns=["age", "dose", "pain"]).assign(town=town)
-    model = CatBoostClassifier(iterations=200, depth=4, cat_features=["town"], random_seed=0, thread_count=1)
+    model = CatBoostClassifier(iterations=200, depth=4, cat_features=["town"], random_seed=0, allow_writing_files=False)
     return model.fit(frame, y, verbose=False), (frame, y)
 
 
@@ -162,14 +163,23 @@ def main():
     from lostwax_dev.results import Row, parse, write_rows
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--before", type=Path, help="src/ of an earlier checkout")
+    parser.add_argument("--before", help="an earlier commit")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     options, rows = parse(parser), []
-    for name in options.cases:
-        for when, sources in (("before", options.before), ("now", Path(__file__).parents[1] / "src")):
-            if sources is not None and (text := played(name, sources)) is not None:
-                print(f"{name}, {when}: {text}\n", flush=True)
-                rows.append(Row(f"{name}.{when}", f"{name}, {when}", text, seed=0))
+    root = Path(__file__).resolve().parents[1]
+    with TemporaryDirectory() as folder:
+        checkouts = {"now": root}
+        if options.before is not None:
+            packed = subprocess.run(
+                ["git", "archive", options.before, "src"], cwd=root, capture_output=True, check=True
+            )
+            subprocess.run(["tar", "x", "-C", folder], input=packed.stdout, check=True)
+            checkouts[f"before ({options.before})"] = Path(folder)
+        for name in options.cases:
+            for when, checkout in checkouts.items():
+                if (text := played(name, checkout / "src")) is not None:
+                    print(f"{name}, {when}: {text}\n", flush=True)
+                    rows.append(Row(f"{name}.{when.split()[0]}", f"{name}, {when}", text, seed=0))
     print("written to", write_rows(__file__, rows, keep_others=True))
 
 
@@ -184,6 +194,6 @@ def played(name, sources):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--play"]:
         warnings.simplefilter("ignore")
-        print(json.dumps(answer(CASES[sys.argv[2]])))
+        print("\n" + json.dumps(answer(CASES[sys.argv[2]])))  # libraries leave unfinished lines
     else:
         main()

@@ -1,13 +1,14 @@
 """Two releases of a table's model, with and without one row: what do they tell an attacker who knows no row?
 
-    python benchmarks/two_releases.py [--parts list scaler equations audits] [--games 200] [--digits 1000]
+    python benchmarks/two_releases.py [--parts list scaler equations audits further] [--games 200] [--digits 1000]
 
 "list": every estimator of scikit-learn that publishes sums or stores rows (docs/tables.md), fitted on a small table
 with and without each of ten rows. "scaler": a StandardScaler before a logistic regression on breast cancer, for 100
 rows. "equations": linear models at their optimum, of a table that was scaled with public numbers, so that only the
 weights tell of the row. Beside `lw.audit(..., before=...)`'s solver stand one Newton step with a public Hessian, our
 own implementation of the formula of Bertran et al. (NeurIPS 2024, arXiv 2405.20272), on the same fits, and the nearest
-public row. "audits": `lw.audit` of whole models, one removed row each.
+public row. "audits": `lw.audit` of whole models, one removed row each. "further": a net that is trained on from public
+weights, on new records alone, which come back as a whole set.
 Goals: every sum to 1e-9 standard deviations; softmax on digits with 600 public rows at most 0.0010 median squared
 error; nearer than the formula in 90 % of games; 90 to 97 % of cells within their 90 % interval, over 1,000 games.
 """
@@ -16,6 +17,7 @@ import argparse
 import time
 import warnings
 from collections import Counter
+from copy import deepcopy
 from dataclasses import replace
 from itertools import product
 
@@ -34,11 +36,12 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import all_estimators
 from table_pipelines import ONE_HOT, logistic, mixed, with_missing
+from torch import nn
 
 import lostwax as lw
 from lostwax.attacks.two_releases import PublicSample, solve_changed_row
 from lostwax.attacks.two_releases.equation import first_order
-from lostwax.games import Records, Stationary
+from lostwax.games import Cohort, Records, Stationary
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.trainers.optimum import polish
@@ -233,14 +236,43 @@ def audit_rows(games):
         yield Row(f"audit.{name}.cells", f"{name}: cells that come back exactly", exact)
 
 
+def trained(net, trainer, records):
+    """The net with the weights that training on all these records ends at."""
+    cohort = Cohort(records[:0], records[torch.arange(len(records))[None]], torch.zeros(1, dtype=torch.long))
+    after = deepcopy(net)
+    after.load_state_dict(trainer(net, cohort, seed=0)[0])
+    return after
+
+
+def further_rows(games):
+    """A tanh net of digits, 64-12-10, trained on 350 records and then on 1, 5 or 10 new ones."""
+    digits = lw.records.digits()
+    order = torch.from_numpy(np.random.default_rng(0).permutation(len(digits)))
+    old, others = digits[order[:350]], digits[order[350:]]
+    first = lw.GD(lr=0.1, momentum=0.9, steps=40, init=lw.inits.LeCunNormal())
+    before, further = trained(lw.nets.mlp(64, 12, 10, activation=nn.Tanh), first, old), lw.GD(lr=0.05, steps=8)
+    for count in (1, 5, 10):
+        certified, errors = 0, []
+        for game in range(games):
+            drawn = others[torch.from_numpy(np.random.default_rng(game + 1).permutation(len(others)))]
+            after = trained(before, further, drawn[:count])
+            audit = lw.audit(after, drawn[:count], before=(before, None), trainer=further, prior=drawn[count:])
+            certified += bool(audit.guess.certified.all())
+            errors.append(float(audit.errors.max()))
+        name = f"fine-tuned on {count} new record{'s' if count > 1 else ''}"
+        yield share(f"further.{count}.certified", f"{name}: all certified", certified, games)
+        yield Row(f"further.{count}.median", f"{name}: median of the largest error", float(np.median(errors)))
+        yield Row(f"further.{count}.largest", f"{name}: largest error", max(errors))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parts = ("list", "scaler", "equations", "audits")
+    parts = ("list", "scaler", "equations", "audits", "further")
     parser.add_argument("--parts", nargs="+", default=list(parts), choices=parts)
     parser.add_argument("--games", type=int, default=200, help="rows of each problem")
     parser.add_argument("--digits", type=int, default=1_000, help="rows of the digits with the largest public sample")
     parser.add_argument("--problems", default="", help="a part of the name of the equations' problems; all by default")
-    parser.add_argument("--audits", type=int, default=10, help="rows of each whole model")
+    parser.add_argument("--audits", type=int, default=10, help="games of each whole model, or net")
     parser.add_argument("--seed", type=int, default=0)
     options = parse(parser)
     warnings.simplefilter("ignore")
@@ -249,6 +281,7 @@ def main():
         "scaler": scaler_rows,
         "equations": lambda: equation_rows(options.games, options.digits, options.seed, options.problems),
         "audits": lambda: audit_rows(options.audits),
+        "further": lambda: further_rows(options.audits),
     }
     for part in options.parts:
         start, rows = time.perf_counter(), []

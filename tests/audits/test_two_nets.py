@@ -46,6 +46,18 @@ def test_new_records_come_back_from_the_earlier_weights(game, count):
     assert audit.adversary.knows_none
 
 
+def test_a_record_that_moves_the_weights_little_is_seen_beside_nine_others(game):
+    """The rounding is measured where the first layer has more neurons than there are records."""
+    net, old, others = game
+    others = others[torch.randperm(len(others), generator=torch.Generator().manual_seed(2))]
+    before, new, further = trained(net, TRAINER, old), others[:10], lw.GD(lr=0.05, steps=8)
+    moved = trained(before, further, new)[1].weight - before[1].weight
+    assert torch.linalg.svdvals(moved.detach())[9] < 5e-4
+    audit = lw.audit(trained(before, further, new), new, before=(before, None), trainer=further, prior=others[10:])
+    assert audit.errors.max() < 1e-6
+    assert audit.guess.certified.all()
+
+
 def test_gradient_ascent_gives_the_erased_record_away(game):
     net, old, others = game
     before, erased = trained(net, TRAINER, old), old[:1]

@@ -179,13 +179,14 @@ def test_reading_what_is_no_report(audit_of, tmp_path):
         reports.read(tmp_path / "one")
 
 
-def test_labels_of_eight_bits_are_refused(audit_of, tmp_path):
+def test_tensors_of_eight_bits_are_refused(audit_of, tmp_path):
     lw.report(audit_of("of_a_table"), tmp_path)
     path = tmp_path / "records.safetensors"
     tensors = load_file(path)
-    save_file(tensors | {"truth.y": tensors["truth.y"].to(torch.float8_e4m3fn)}, path)
-    with pytest.raises(ValueError, match="of another dtype than the records"):
-        reports.read(tmp_path)
+    for name in tensors:
+        save_file(tensors | {name: tensors[name].float().to(torch.float8_e4m3fn)}, path)
+        with pytest.raises(ValueError, match="of another dtype than the records"):
+            reports.read(tmp_path)
 
 
 def test_records_are_bound_to_their_numbers(audit_of, tmp_path):

@@ -1,5 +1,6 @@
 """Audits on a real cluster of three nodes that loses workers, a node and the driver."""
 
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,6 @@ def test_the_bytes_are_those_without_a_cluster(kind, root):
     command = [sys.executable, "-W", "ignore", "cluster_kills.py", kind]
     done = subprocess.run(command, cwd=root / "benchmarks", capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    worker, node, driver = done.stdout.splitlines()
-    for what, line in (("worker", worker), ("node", node), ("driver", driver)):
-        assert f"x {what} killed: same bytes" in line
+    assert re.search(
+        r": (worker|node|driver), (worker|node|driver), (worker|node|driver) killed: same bytes", done.stdout
+    )

@@ -21,7 +21,7 @@ from lostwax.learning.candidates import (
     side_by_side,
     weighed,
 )
-from lostwax.learning.costs import DOUBLE, Cost, Rate, in_training
+from lostwax.learning.costs import DOUBLE, Cost, Rate, classes, in_training
 from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.losses import CrossEntropy, MultiLabel, SquaredError
 from lostwax.progress import progress
@@ -74,10 +74,12 @@ class CalibratedLosses:
         return AttackFacts(strength=75, names_candidates=True)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """The reference models, whatever the number of games; losses of all candidates in all of them."""
+        """The reference models, whatever the number of games; answers to and losses of all candidates."""
         candidates = games * (knowledge.facts.given.candidates or knowledge.facts.secrets)
+        candidates = min(candidates, games + len(knowledge.prior))  # each once
         losses = float(DOUBLE * TABLES * (self.models + games) * candidates)
-        return Cost(self.models * rate.training, losses + in_training(rate))
+        answers = float(3 * DOUBLE * games * candidates * classes(knowledge))
+        return Cost(self.models * rate.training, losses + max(answers, in_training(rate)))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Nothing is trained before the candidates are known."""
@@ -152,13 +154,9 @@ def membership_scores(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor
     from sklearn.linear_model import LogisticRegression
 
     held_out = torch.arange(len(reference)) % FOLDS
-    ratios = torch.cat(
-        [
-            _ratios(reference[held_out != fold], member[held_out != fold], reference[held_out == fold])
-            for fold in range(FOLDS)
-        ]
-    ).nan_to_num(0.0)  # (s, r, 2), 0: a fold may hold all models with a record, or all without it
-    members = torch.cat([member[held_out == fold] for fold in range(FOLDS)])
+    folds = [held_out == fold for fold in range(FOLDS)]  # one may hold all models with a record: its ratio is NaN
+    ratios = torch.cat([_ratios(reference[~fold], member[~fold], reference[fold]) for fold in folds]).nan_to_num(0.0)
+    members = torch.cat([member[fold] for fold in folds])
     regression = LogisticRegression(class_weight="balanced").fit(ratios.flatten(0, 1), members.flatten())
     weights = torch.from_numpy(regression.coef_[0]).clamp_min(0)
     return _ratios(reference, member, seen) @ weights

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.least_squares import MAX_TABLE_NUMBERS
-from lostwax.attacks.newton import Inverter, Newton
+from lostwax.attacks.newton import Inverter, Newton, compared_bytes
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import AttackFacts, Guess, Hints, Knowledge, Records, Release
 from lostwax.games.protocols import accepted
@@ -397,9 +397,10 @@ class Ensemble:
         """The first round is trained for every class, the others for every game."""
         groups = classes(knowledge)
         tables = knowledge.prior.x.element_size() * (TABLES + 1) * self.members * groups * rate.features
-        squares = min(STEPPED * games * knowledge.prior.x.shape[1:].numel() ** 2, MAX_TABLE_NUMBERS)
+        numbers = knowledge.prior.x.shape[1:].numel()
+        newton = min(STEPPED * games * numbers**2, MAX_TABLE_NUMBERS) + TABLES * rate.features * numbers
         seconds = self.members * (groups + (self.rounds - 1) * games) * rate.training
-        return Cost(seconds, tables + DOUBLE * squares + in_training(rate))
+        return Cost(seconds, tables + DOUBLE * newton + compared_bytes(rate.parameters) + in_training(rate))
 
     def cheaper(self, knowledge: Knowledge) -> tuple[Ensemble, ...]:
         """Fewer members, the dearest form first: two per number of a record can still be regressed."""

@@ -39,20 +39,12 @@ MOST = 64  # missing rows
 EQUATIONS, TREES = "ClosedForm, several rows missing", "TreeConstraints, several rows missing"
 # of the search for rows with the counts of all trees, and as long again to prove that they are the only ones
 SECONDS, PLACES = 2.0, 2_000
+# numbers in equations, and nodes of trees: more take long, and are solved in many games, or solved, or tried only where
+# that is asked for
+NUMBERS, NODES = (300, 2_000, 20_000), (4_000, 8_000, 1_000_000)
 
 
-class Sizes(NamedTuple):
-    """More than these take long, and are solved, or solved in many games, only where that is asked for."""
-
-    many_games: int
-    quick: int
-    feasible: int
-
-
-NUMBERS, NODES = Sizes(300, 2_000, 20_000), Sizes(4_000, 8_000, 1_000_000)  # of equations, of trees
-
-
-class Problem(NamedTuple):
+class SolvableTable(NamedTuple):
     """A table of which any rows may be missing, and the attack that solves for them."""
 
     attack: str
@@ -61,15 +53,15 @@ class Problem(NamedTuple):
     worst_fitted: Ints
     most: int  # missing rows that it should find
     size: int
-    sizes: Sizes
+    sizes: tuple[int, int, int]
     solve: Callable[[Tensor], tuple[Tensor, Bools]]  # games (g, k) -> rows (g, k, d) in no order, which are certified
 
     @classmethod
-    def of_equation(cls, fitted: Fitted, settings: Settings) -> Problem:
+    def of_equation(cls, fitted: Fitted, settings: Settings) -> SolvableTable:
         """Equations of a linear model, of sums, or of both."""
         numbers = sum(sums.total().numel() for sums in fitted.sums)
         numbers += 0 if fitted.model is None else fitted.model.total().numel()
-        rows, is_feasible = np.flatnonzero((fitted.weight > 0).numpy()), numbers <= NUMBERS.feasible
+        rows, is_feasible = np.flatnonzero((fitted.weight > 0).numpy()), numbers <= NUMBERS[-1]
         worst, most = (_worst_fitted(fitted, rows), most_missing(fitted)) if is_feasible else (rows[:0], 1)
 
         def solve(games: Tensor) -> tuple[Tensor, Bools]:
@@ -79,7 +71,7 @@ class Problem(NamedTuple):
         return cls(EQUATIONS, fitted.table.x, rows, worst, most, numbers, NUMBERS, solve)
 
     @classmethod
-    def of_trees(cls, released: ReleasedTable, part: Part) -> Problem | None:
+    def of_trees(cls, released: ReleasedTable, part: Part) -> SolvableTable | None:
         """Counts of trees; columns that hold 0 and 1, and nothing else, are public. None without a way to the table."""
         forest, within, x = part.fitted.forest, part.within, released.table.x
         if forest is None or within is None or released.sample is not None:
@@ -89,10 +81,10 @@ class Problem(NamedTuple):
         def solve(games: Tensor) -> tuple[Tensor, Bools]:
             guesses, certified = [], []
             for rows in games:
-                rows_of_part = rows if part.rows is None else part.rows[rows]
+                numbers = rows if part.rows is None else part.rows[rows]
                 bounds, proven = several_missing(
                     part.fitted,
-                    rows_of_part.numpy(),
+                    numbers.numpy(),
                     public.values,
                     public.one_hot,
                     solver=WholeTable(Search(SECONDS, 1), PLACES),
@@ -108,47 +100,47 @@ class Problem(NamedTuple):
         return cls(TREES, x, rows, rows[:0], 1, size, NODES, solve)
 
 
-def rungs_of_insiders(problem: Problem, scoring: Scoring, settings: Settings, population: int) -> Iterator[Rung]:
+def rungs_of_insiders(solvable: SolvableTable, scoring: Scoring, settings: Settings, population: int) -> Iterator[Rung]:
     """Insiders who miss 2, 4, 8, ... rows: as many as there are equations for, then more until none comes back.
 
     Beyond the count a row can still come back that stands out: its share of the sum is nearly all. So where nothing
     comes back in random games, these are continued, and the rows that the model fits worst are tried.
     """
     is_asked = settings.attackers is not None or settings.max_minutes is not None
-    size, sizes, most = problem.size, problem.sizes, problem.most
-    if size > (sizes.feasible if is_asked else sizes.quick):
-        what = "equations are" if problem.attack == EQUATIONS else "trees are"
+    size, (many_games, quick, feasible), most = solvable.size, solvable.sizes, solvable.most
+    if size > (feasible if is_asked else quick):
+        what = "equations are" if solvable.attack == EQUATIONS else "trees are"
         reason = "" if is_asked else f'Its {what} large: allow max_minutes, or name attackers=["insider"].'
-        yield Rung(Adversary.insider(population, "row", missing=2), None, problem.attack, reason=reason)
+        yield Rung(Adversary.insider(population, "row", missing=2), None, solvable.attack, reason=reason)
         return
-    enough = ENOUGH if is_asked or size <= sizes.many_games else GAMES
+    enough = ENOUGH if is_asked or size <= many_games else GAMES
     for missing in _numbers(most):
-        if 2 * missing > len(problem.rows):
+        if 2 * missing > len(solvable.rows):
             return
         attacker = Adversary.insider(population, "row", missing=missing)
         draws = [
-            generator(settings.seed, "missing rows", missing, game).permutation(problem.rows)[:missing]
+            generator(settings.seed, "missing rows", missing, game).permutation(solvable.rows)[:missing]
             for game in range(enough)
         ]
         random = torch.from_numpy(np.stack(draws))  # (g, k)
-        chosen = [np.append(row, np.setdiff1d(draws[0], row)[: missing - 1]) for row in problem.worst_fitted]
+        chosen = [np.append(row, np.setdiff1d(draws[0], row)[: missing - 1]) for row in solvable.worst_fitted]
         try:
             with progress(f"{missing} rows missing"):
-                played = _Played.of(problem, random[:GAMES], scoring)
+                played = _Played.of(solvable, random[:GAMES], scoring)
                 if enough > GAMES and not played.beats_luck(scoring):
-                    played = played.and_more(_Played.of(problem, random[GAMES:], scoring))
+                    played = played.and_more(_Played.of(solvable, random[GAMES:], scoring))
                 counts, standing_out = played.beats_luck(scoring), 0
                 if len(chosen) and not counts:
-                    worst = _Played.of(problem, torch.from_numpy(np.stack(chosen)), scoring).back[:, 0]
+                    worst = _Played.of(solvable, torch.from_numpy(np.stack(chosen)), scoring).back[:, 0]
                     standing_out = 0 if played.chance(scoring) * len(worst) > LEVEL else int(worst.sum())
         except ValueError as error:
-            yield Rung(attacker, None, problem.attack, reason=str(error))
+            yield Rung(attacker, None, solvable.attack, reason=str(error))
             return
         rebuilt = int(played.back.sum()) if counts else 0
         rung = Rung(
             attacker,
             Grade.EXACT if rebuilt or standing_out else Grade.NOT_FOUND,
-            problem.attack,
+            solvable.attack,
             rebuilt,
             played.back.size,
             int(played.certified.sum()) if counts else 0,
@@ -176,10 +168,10 @@ class _Played(NamedTuple):
     certified: Bools  # (g, k)
 
     @classmethod
-    def of(cls, problem: Problem, games: Tensor, scoring: Scoring) -> _Played:
-        guesses, certified = problem.solve(games)
-        back = _rebuilt(guesses, games, problem.x, scoring)
-        return cls(problem.x, games, guesses, back, back & certified)
+    def of(cls, solvable: SolvableTable, games: Tensor, scoring: Scoring) -> _Played:
+        guesses, certified = solvable.solve(games)
+        back = _rebuilt(guesses, games, solvable.x, scoring)
+        return cls(solvable.x, games, guesses, back, back & certified)
 
     def and_more(self, more: _Played) -> _Played:
         """These games, and more about the same table."""

@@ -140,14 +140,14 @@ def was_in_it(
         return Asked(membership)
     without = _compared(scores[:, : len(records)], members, groups, models)
     grade = Grade.RECOGNISABLE if without.share.low > LARGE else Grade.BETTER_THAN_CHANCE
-    outsider = Rung(
+    rung = Rung(
         Adversary.of(knowledge.access, 0, cohort.records),
         grade if without.chance <= OUTSIDER_LEVEL else Grade.NOT_FOUND,
         type(attack).__name__,
         reason=f"{MEMBERSHIP} {without}",
         by_membership=True,
     )
-    return Asked(membership, rungs=(outsider,))
+    return Asked(membership, rungs=(rung,))
 
 
 def _outsider(knowledge: Knowledge, records: Records, seed: int) -> Knowledge | None:

@@ -339,7 +339,8 @@ def other_records(audit: Audit, tensors: Mapping[str, Tensor]) -> Iterator[str]:
     for part in (f"{name}.{part}" for name in names for part in "xy"):
         if part not in tensors or tensors[part].shape[:1] != (games,):
             yield f"does not hold {part!r} for the {games} games"
-        elif tensors[part].is_floating_point() and tensors[part].element_size() < 2:
+    for part, value in tensors.items():
+        if value.is_floating_point() and value.element_size() < 2:
             yield f"holds {part!r} of another dtype than the records"
     for name in names:
         x = tensors[f"{name}.x"]

@@ -26,7 +26,7 @@ from lostwax.audits.anyone import rung_of_anyone
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.checks import check_rows_differ, few_rows
-from lostwax.audits.climb import Problem, rungs_of_insiders
+from lostwax.audits.climb import SolvableTable, rungs_of_insiders
 from lostwax.audits.play import Answer, LeaveOneOut, Played, Settings, filled, of_table, play
 from lostwax.audits.scoring import Scoring
 from lostwax.games import (
@@ -104,14 +104,15 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
         missing = (*missing, f"{unsolved:,} records were not rebuilt {why}.")
     population = len(rows) if released.sample is None else released.sample.population
     if settings.tries(Attacker.INSIDER) and not any(rung.rebuilt == rung.tried for rung in rungs):
-        if equation is None:
-            problems = [Problem.of_trees(released, part) for part in parts]
-            of_cells = scoring
-        else:  # a solver that stopped early is no defence
-            problems = [Problem.of_equation((converged or parts)[0].fitted, settings)]
-            of_cells = Scoring.of_cells(table.x, released.columns, settings.threshold)
-        for problem in list(filter(None, problems))[:1]:
-            rungs += rungs_of_insiders(problem, of_cells, settings, population)
+        solvable, by_cell = (
+            next(filter(None, (SolvableTable.of_trees(released, part) for part in parts)), None),
+            scoring,
+        )
+        if equation is not None:  # a solver that stopped early is no defence
+            solvable = SolvableTable.of_equation((converged or parts)[0].fitted, settings)
+            by_cell = Scoring.of_cells(table.x, released.columns, settings.threshold)
+        if solvable is not None:
+            rungs += rungs_of_insiders(solvable, by_cell, settings, population)
     weightless = len(table) - len(rows)
     without = f"{weightless:,} rows have no weight: the model was not trained on them, and they are not tried."
     sample = released.sample

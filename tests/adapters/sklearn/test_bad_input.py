@@ -68,6 +68,12 @@ def broken(value, row=3, column=2):
             ValueError,
             "the label in y at row 1 is missing",
         ),
+        ((X, np.array(["0", *Y.tolist()[1:]], dtype=object)), ValueError, "y holds labels of types int and str"),
+        (
+            (X, np.array([("0", 1.0)] * 150, dtype=[("a", "U1"), ("b", "f8")])),
+            ValueError,
+            "one label or row of targets",
+        ),
         ((X, Y + 1), ValueError, "labels that the model was not fitted on in 50 of 150 rows, the first in row 100"),
         ((X, np.where(Y == 0, np.nan, Y)), ValueError, "y holds 50 values"),
         ((X.astype(str) + "a", Y), TypeError, "expected numbers in X"),

@@ -82,6 +82,17 @@ def test_the_encoding_of_the_second_release_makes_no_difference():
     assert int(plain.label) == int(other.label)
 
 
+def test_units_of_columns_make_no_difference():
+    table, _, more, first, second = problem("cancer")
+    unit = torch.logspace(-4, 4, 30).double()
+    plain = solve_changed_row(first, second, PublicSample(more.x, more.x, more.y), len(table), same_units(30))
+    here, there = (replace(model, scale=unit, shift=torch.zeros(30).double()) for model in (first, second))
+    sample = PublicSample(more.x * unit, more.x * unit, more.y)
+    other = solve_changed_row(here, there, sample, len(table), same_units(30))
+    assert float(((other.x / unit - plain.x) / plain.deviation).abs().max()) < 0.2
+    torch.testing.assert_close(other.deviation / unit, plain.deviation, rtol=0.1, atol=0.0)
+
+
 def test_a_row_that_is_known_is_labelled():
     table, _, more, first, second = problem("digits")
     public = PublicSample(more.x[:100], more.x[:100], more.y[:100])

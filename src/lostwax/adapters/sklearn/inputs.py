@@ -252,8 +252,9 @@ def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
 def targets(y: Any, rows: int) -> NDArray[Any]:
     """y as an array with one row per record: numbers or class names."""
     values = plain_array("audit", "y", y)
-    if values.dtype.names:  # events and times, as scikit-survival has them
-        values = np.stack([values[name].astype(np.float64) for name in values.dtype.names], 1)
+    names = values.dtype.names or ()
+    if names and all(values.dtype[name].kind in "biuf" for name in names):  # events and times, as of scikit-survival
+        values = np.stack([values[name].astype(np.float64) for name in names], 1)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim == 0 or len(values) != rows:
@@ -330,7 +331,11 @@ def numbered(y: NDArray[Any], *, classes: bool = False) -> tuple[Tensor, tuple[o
     if y.ndim > 1:
         raise ValueError(f"audit: expected y with one class label per record, got shape {y.shape}.")
     if classes or y.dtype.kind != "O":
-        names, index = np.unique(y, return_inverse=True)
+        try:
+            names, index = np.unique(y, return_inverse=True)
+        except TypeError as error:
+            kinds = " and ".join(sorted({type(label).__name__ for label in y.tolist()}))
+            raise ValueError(f"audit: y holds labels of types {kinds}. Pass those of the fit, of one type.") from error
         return torch.from_numpy(index), tuple(names.tolist())
     number = {name: place for place, name in enumerate(sorted(set(y.tolist()), key=str))}
     return torch.tensor([number[name] for name in y.tolist()]), tuple(number)

@@ -2,5 +2,6 @@
 
 from lostwax.attacks.newton.attack import Newton
 from lostwax.attacks.newton.inverter import Inversion, Inverter
+from lostwax.attacks.newton.misfit import compared_bytes
 
-__all__ = ["Inversion", "Inverter", "Newton"]
+__all__ = ["Inversion", "Inverter", "Newton", "compared_bytes"]

@@ -108,9 +108,13 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
     if not moved.isfinite().all():  # training diverged
         return None
     _, sizes, rows = torch.linalg.svd(moved, full_matrices=False)
-    steps = weights.trainer.batches.steps(k)
-    rounding = torch.finfo(next(iter(release.params.values())).dtype).eps * steps**0.5 * float(released.norm())
-    rank, unit = int((sizes > RANK_NOISE * rounding).sum()), rounding / released.numel() ** 0.5  # of one weight
+    steps, eps = weights.trainer.batches.steps(k), torch.finfo(next(iter(release.params.values())).dtype).eps
+    rounding = eps * steps**0.5 * float(released.norm())
+    seen = max(float(sizes[k]), eps * float(sizes[0])) if len(sizes) > k else rounding  # beyond k there is nothing else
+    rank, unit = (
+        int((sizes > RANK_NOISE * min(rounding, seen)).sum()),
+        rounding / released.numel() ** 0.5,
+    )  # of a weight
     if weights.units is not None:
         tensors = {key: value.numel() for key, value in trainable(weights.net).items()}
         before = sum(list(tensors.values())[: list(tensors).index(f"{name}weight")])

@@ -17,6 +17,7 @@ gradient: `first_order` here, for comparison.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ STEPS = 50  # of Gauss-Newton
 CONVERGED = 1e-7  # relative change of the objective
 LABELS = 3  # that are solved for, the likeliest ones
 FEWEST_PUBLIC = 10
+UNLIKE = 100.0  # times the typical range of a column: pixels differ less
 TINY = 1e-24  # where no public row moves at all
 JITTER = 1e-5  # of the mean variance: what a few public rows never show may still occur
 
@@ -47,12 +49,11 @@ def _shrunken(away: Tensor, outputs: int = 1) -> Tensor:
     With several outputs (m, c D): towards a Kronecker product, as if outputs and inputs varied independently.
     """
     covariance = away.mT @ away / len(away)
+    simpler = covariance.diagonal().diag()
     if outputs > 1:
         parts = away.reshape(len(away), outputs, -1)  # (m, c, D)
         by_output, by_input = (_shrunken(part.flatten(0, 1)) for part in (parts.mT, parts))
         simpler = torch.kron(by_output, by_input) / away.square().mean().clamp_min(TINY)
-    else:
-        simpler = covariance.diagonal().diag()
     return (1 - SHRINKAGE) * covariance + SHRINKAGE * simpler
 
 
@@ -101,11 +102,6 @@ class _Noisy(NamedTuple):
         covariance.diagonal().add_(JITTER * covariance.diagonal().mean() + TINY)
         return covariance
 
-    def precision(self, terms: Tensor, extra: Tensor) -> Tensor:
-        """Its inverse."""
-        precision: Tensor = torch.linalg.inv(self.covariance(terms, extra))
-        return precision
-
 
 class _Prior(NamedTuple):
     """What is known of a row before: normal, with the mean of the public rows of its class, and a covariance."""
@@ -148,16 +144,25 @@ def solve_changed_row(
     `offset` (slope, shift) is the second model's encoding as a function of the first's: second = slope first + shift. A
     `row` (d,) that is known from elsewhere is only labelled. `noise` (c, D) is the variance that solvers leave.
     """
+    span = public.first.amax(0) - public.first.amin(0)
+    unit, typical = torch.ones_like(span), span[span > 0].median().nan_to_num(1.0)
+    if float(span.max()) > UNLIKE * float(typical):  # columns have units of their own
+        unit = torch.where(span > 0, span, typical)
+    first = replace(first, shift=first.shift / unit, scale=first.scale / unit)
+    public, offset = public._replace(first=public.first / unit), (offset[0] * unit, offset[1])
     noisy = _subtracted_equations(first, second, public, rows, offset, _pulled_back(first, public, rows))
     facts, extra = loss_facts(first.loss, len(first.weight)), torch.zeros_like(noisy.terms[0])
     priors = _Prior.of(public, None if facts is None else facts.classes)
-    extra = extra if noise is None else noise.flatten()
+    extra = extra if noise is None else (noise / _with_one(unit).square()).flatten()
     if len(first.weight) == 1 and row is None:
-        return _by_one_output(first, noisy, priors, extra, public)
-    problem = _Problem(first, noisy, priors, noisy.precision(noisy.terms, extra), public)
-    best = min(problem.solutions(row), key=lambda solved: solved.objective)
-    deviation = torch.zeros_like(best.x) if row is not None else problem.deviations(best, extra)
-    return ChangedRow(best.x.clamp(priors[0].low, priors[0].high), deviation, best.label, float(best.r.norm()))
+        solved = _by_one_output(first, noisy, priors, extra, public)
+    else:
+        problem = _Problem(first, noisy, priors, torch.linalg.inv(noisy.covariance(noisy.terms, extra)), public)
+        best = min(problem.solutions(None if row is None else row / unit), key=lambda solved: solved.objective)
+        deviation = torch.zeros_like(best.x) if row is not None else problem.deviations(best, extra)
+        x = best.x.clamp(priors[0].low, priors[0].high)
+        solved = ChangedRow(x, deviation, best.label, float(best.r.norm()))
+    return solved._replace(x=solved.x * unit, deviation=solved.deviation * unit)
 
 
 def _by_one_output(
@@ -372,14 +377,9 @@ class _Problem:
             reader = (inverse @ pulled)[:d]  # (d, c D)
             errors = (unseen - fitted.mean(0)) @ reader.mT
             variance += self.noisy.rows * errors.square().sum(0) / len(terms)
-            variance += (reader.square() @ extra + _spread(inverse[:d, :d], prior)) / folds
+            pull = inverse[:d, :d] @ prior.precision  # towards the prior's mean
+            variance += (reader.square() @ extra + ((pull @ prior.covariance) * pull).sum(1)) / folds
         return (variance * (1 + d / len(terms))).sqrt()
-
-
-def _spread(inverse: Tensor, prior: _Prior) -> Tensor:
-    """(d,) the variance that the pull towards the prior's mean leaves."""
-    pull = inverse @ prior.precision
-    return ((pull @ prior.covariance) * pull).sum(1)
 
 
 def _with_one(x: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from lostwax.attacks.closed_form import row_keys
-from lostwax.games import Cells, Columns, Kept, Part, Present, ReleasedTable, Stored, Sums
+from lostwax.games import Cells, Columns, Kept, Part, Present, ReleasedTable, Stored
 from lostwax.games.cells import Revealed
 
 SAME = 1e-9  # of a column's spread: two numbers are equal
@@ -249,9 +249,9 @@ class _Pair:
 
     def by_sums(self) -> Iterator[Told]:
         """Differences of sums, group by group."""
-        (fitted, other), (here, there) = (self.here.fitted, self.there.fitted), self.squares
+        fitted, other, (here, there), common = self.here.fitted, self.there.fitted, self.squares, self.changes.shared
         for place, (sums, later) in enumerate(zip(fitted.sums, other.sums, strict=False)):
-            weighted = sums.weighted and not _same_weights(fitted.weight, other.weight, self.changes.shared)
+            weighted = sums.weighted and not torch.equal(fitted.weight[common[0]], other.weight[common[1]])
             if weighted or not bool(self.map.usable.any()):
                 why = "the weights of all rows changed" if weighted else "the steps before it changed all rows"
                 self.unread.append(f"{sums.source} was not compared: {why}.")
@@ -262,8 +262,8 @@ class _Pair:
                 self.unread.append(f"{sums.source} was not compared: it is that of some rows, which change.")
                 continue
             groups = len(sums.counts) if by_label else 1
-            totals, counts = _grouped(sums, groups)
-            totals_later, counts_later = _grouped(later, groups)
+            totals, counts = (_joined(each, groups) for each in (sums.totals, sums.counts))
+            totals_later, counts_later = (_joined(each, groups) for each in (later.totals, later.counts))
             if len(totals_later) != groups:
                 self.unread.append(f"{sums.source} was not compared: the classes changed.")
                 continue
@@ -371,17 +371,9 @@ class _Pair:
             yield self.answer([0], estimate[None], Kept.ESTIMATED), False, present.source
 
 
-def _grouped(sums: Sums, groups: int) -> tuple[Tensor, Tensor]:
-    """Sums and counts of each class; or of all rows, where groups are not classes (clusters change with the fit)."""
-    return _joined(sums.totals, groups), _joined(sums.counts[:, None], groups)[:, 0]
-
-
 def _joined(totals: Tensor, groups: int) -> Tensor:
+    """Of each class; or of all rows, where groups are not classes (clusters change with the fit)."""
     return totals.sum(0, keepdim=True) if groups == 1 else totals
-
-
-def _same_weights(first: Tensor, second: Tensor, shared: tuple[Tensor, Tensor]) -> bool:
-    return torch.equal(first[shared[0]], second[shared[1]])
 
 
 def _solved(

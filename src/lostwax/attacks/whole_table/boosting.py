@@ -269,13 +269,15 @@ class _Chain:
 
     def _prove_what_all_share(self) -> None:
         """End the proof: as many rows as all tables have in a box, of those that were in one box before."""
-        counts = []
-        for places in self.tables:
-            keys = zip(places.origin.tolist(), places.keys, strict=True)
-            counts.append(dict(zip(keys, places.rows.tolist(), strict=True)))
+        keys = [list(zip(places.origin.tolist(), places.keys, strict=True)) for places in self.tables]
+        counts = [
+            dict(zip(each, places.rows.tolist(), strict=True)) for each, places in zip(keys, self.tables, strict=True)
+        ]
+        shared = counts[0]
+        for count in counts[1:]:
+            shared = {key: min(rows, count[key]) for key, rows in shared.items() if key in count}
         for table, places in enumerate(self.tables):
-            keys = zip(places.origin.tolist(), places.keys, strict=True)
-            sure = np.array([min(count.get(key, 0) for count in counts) for key in keys])
+            sure = np.array([shared.get(key, 0) for key in keys[table]])
             self.proofs.append(Proof(places.boxes, sure, self.older.at(places.origin)))
             self.tables[table] = places._replace(origin=np.arange(len(places.rows)))
 
