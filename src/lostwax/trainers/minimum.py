@@ -78,7 +78,7 @@ def curvatures(loss: Loss, outputs: Tensor, y: Tensor, weight: Tensor) -> Tensor
     """The Hessian of each row's weighted loss in its outputs, (n, c, c)."""
     (n, c), columns = outputs.shape, []
     at_once = c if outputs.numel() < FEW_NUMBERS else 1
-    for units in torch.split(torch.eye(c).to(outputs), at_once):
+    for units in torch.split(torch.eye(c, dtype=outputs.dtype, device=outputs.device), at_once):
         k = len(units)
         every, labels = outputs.repeat(k, 1), y.expand(k, *y.shape).flatten(0, 1)
         columns.append(curvature_times(loss, every, labels, units.repeat_interleave(n, 0)).view(k, n, c))
