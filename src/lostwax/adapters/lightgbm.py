@@ -45,7 +45,7 @@ CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of a decision_type; those of 4 and 8 sa
 MISSING_ZERO, MISSING_NAN = 1, 2
 LOG_MEANS = ("poisson", "gamma", "tweedie")  # objectives whose starting score is the logarithm of the mean target
 SUMS_ERROR = 1e-13  # of sums in double, of one per row
-WRITTEN_DIGITS = 6  # of a setting
+TYPED_DIGITS = 3  # of a setting, at most: more are cut off at six, and a trailing zero is not written
 WORD = 32  # bits of a set of codes
 
 
@@ -341,9 +341,9 @@ def _number(settings: Mapping[str, str], name: str, default: float) -> float:
 
 
 def _cut_off(text: str) -> float:
-    """How far a setting may be from what the file says: it is written with six digits."""
+    """How far a setting may be from what the file says, which has at most six digits of it."""
     digits = text.partition("e")[0].replace(".", "").strip("-0")
-    return 5e-6 * abs(float(text)) if len(digits) >= WRITTEN_DIGITS else 0.0
+    return 5e-6 * abs(float(text)) if len(digits) > TYPED_DIGITS else 0.0
 
 
 def model_of(fitted: Any) -> LightGBMModel:

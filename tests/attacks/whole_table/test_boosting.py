@@ -219,6 +219,16 @@ def test_rounded_weights_prove_nothing_false():
     assert not table.label_certain.any()
 
 
+def test_a_setting_whose_last_digit_is_cut_off():
+    """0.101719685 is written as 0.10172."""
+    x, y = some_rows(load_wine)
+    model = lgb.LGBMClassifier(n_estimators=2, learning_rate=0.101719685, min_child_samples=5, verbose=-1).fit(x, y)
+    assert "learning_rate: 0.10172]" in model.booster_.model_to_string()
+    table = rebuilt(model, x)
+    assert table.trees.consistent
+    assert unplaced(table, x, y) == 0
+
+
 @pytest.mark.slow
 def test_no_proven_cell_is_false():
     """Random models of all libraries and options."""
