@@ -37,11 +37,12 @@ LEVEL = 0.01  # probability by luck of what counts
 WORST_FITTED = 2  # rows that are tried where nothing comes back of others
 MOST = 64  # missing rows
 EQUATIONS, TREES = "ClosedForm, several rows missing", "TreeConstraints, several rows missing"
-# of the search for rows with the counts of all trees, and as long again to prove that they are the only ones
-SECONDS, PLACES = 2.0, 2_000
+# of the search for rows with the counts of all trees, and as long again to prove that they are the only ones, where it
+# is asked for, and elsewhere
+SECONDS, FEW_SECONDS, PLACES = 2.0, 0.2, 2_000
 # numbers in equations, and nodes of trees: more take long, and are solved in many games, or solved, or tried only where
 # that is asked for
-NUMBERS, NODES = (300, 2_000, 20_000), (4_000, 8_000, 1_000_000)
+NUMBERS, NODES = (300, 2_000, 20_000), (0, 8_000, 1_000_000)
 
 
 class SolvableTable(NamedTuple):
@@ -71,12 +72,13 @@ class SolvableTable(NamedTuple):
         return cls(EQUATIONS, fitted.table.x, rows, worst, most, numbers, NUMBERS, solve)
 
     @classmethod
-    def of_trees(cls, released: ReleasedTable, part: Part) -> SolvableTable | None:
+    def of_trees(cls, released: ReleasedTable, part: Part, settings: Settings) -> SolvableTable | None:
         """Counts of trees; columns that hold 0 and 1, and nothing else, are public. None without a way to the table."""
         forest, within, x = part.fitted.forest, part.within, released.table.x
         if forest is None or within is None or released.sample is not None:
             return None
         public, varies = Public.of(part.fitted.table.x.numpy()), (x.nan_to_num() != x[0].nan_to_num()).any(0).numpy()
+        solver = WholeTable(Search(SECONDS if _asked_for(settings) else FEW_SECONDS, 1), PLACES)
 
         def solve(games: Tensor) -> tuple[Tensor, Bools]:
             guesses, certified = [], []
@@ -87,7 +89,7 @@ class SolvableTable(NamedTuple):
                     numbers.numpy(),
                     public.values,
                     public.one_hot,
-                    solver=WholeTable(Search(SECONDS, 1), PLACES),
+                    solver=solver,
                 )
                 known = x.clone()
                 known[rows] = torch.nan
@@ -106,7 +108,7 @@ def rungs_of_insiders(solvable: SolvableTable, scoring: Scoring, settings: Setti
     Beyond the count a row can still come back that stands out: its share of the sum is nearly all. So where nothing
     comes back in random games, these are continued, and the rows that the model fits worst are tried.
     """
-    is_asked = settings.attackers is not None or settings.max_minutes is not None
+    is_asked = _asked_for(settings)
     size, (many_games, quick, feasible), most = solvable.size, solvable.sizes, solvable.most
     if size > (feasible if is_asked else quick):
         what = "equations are" if solvable.attack == EQUATIONS else "trees are"
@@ -156,6 +158,10 @@ def rungs_of_insiders(solvable: SolvableTable, scoring: Scoring, settings: Setti
         yield rung
         if missing > most and not rung.leaks:
             return
+
+
+def _asked_for(settings: Settings) -> bool:
+    return settings.attackers is not None or settings.max_minutes is not None
 
 
 class _Played(NamedTuple):

@@ -105,7 +105,7 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
     population = len(rows) if released.sample is None else released.sample.population
     if settings.tries(Attacker.INSIDER) and not any(rung.rebuilt == rung.tried for rung in rungs):
         solvable, by_cell = (
-            next(filter(None, (SolvableTable.of_trees(released, part) for part in parts)), None),
+            next(filter(None, (SolvableTable.of_trees(released, part, settings) for part in parts)), None),
             scoring,
         )
         if equation is not None:  # a solver that stopped early is no defence

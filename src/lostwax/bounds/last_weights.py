@@ -29,6 +29,7 @@ from lostwax.released import LastWeights
 
 ROUNDING = 1e-13  # relative, of a number of steps
 TRIED = 1_500  # numbers of steps, of which the best is taken
+NEAR = (0.4, 0.63, 1.0, 1.6, 2.5)  # times the likeliest number are tried too
 SHARES = np.geomspace(1e-3, 0.5, 200)[:, None]  # of the noise's variance that hides the steps before
 
 
@@ -88,15 +89,15 @@ class Remembered(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def remembered(released: LastWeights, draws: Draws, noise: float, steps: int) -> Remembered | None:
-    """The best number of last steps with random batches; None: all.
+def remembered(released: LastWeights, draws: Draws, noise: float, steps: int) -> list[Remembered]:
+    """Likely numbers of last steps with random batches, by an estimate the best one and others near it; none: all.
 
     The noise of each of the last N steps is split in two. One part hides whether the record is drawn, as if the step
     were released. The other hides the shifts from X to Y of all steps before: at their end X is z from Y at most, even
     if the record was drawn each time, and the N steps forget all but c^N z.
     """
     if steps < 2:
-        return None
+        return []
     decay, number = released.decay, _numbers(steps)
     last = number[number < steps]
     before = np.minimum(draws.jump * _sum(decay, steps - last), released.reach)  # z
@@ -106,11 +107,16 @@ def remembered(released: LastWeights, draws: Draws, noise: float, steps: int) ->
     shift = hidden / (noise * np.sqrt(SHARES))
     total = by_draws + shift
     all_steps = math.sqrt(steps * math.log1p(draws.rate**2 * math.expm1(min((draws.jump / noise) ** 2, 600.0))))
-    row, column = np.unravel_index(int(total.argmin()), total.shape)
-    if not total[row, column] < all_steps:
-        return None
-    shift_left = max(float(shift[row, column]) * (1 + ROUNDING), 1e-9)
-    return Remembered(int(last[column]), float(split[row, 0]) * (1 - 1e-15), shift_left)
+    best = int(total.min(0).argmin())
+    if not total[:, best].min() < all_steps:
+        return []
+    near = {int(np.abs(last - times * last[best]).argmin()) for times in NEAR}
+    likely = []
+    for column in sorted(near, key=lambda column: float(total[:, column].min())):
+        row = int(total[:, column].argmin())
+        shift_left = max(float(shift[row, column]) * (1 + ROUNDING), 1e-9)
+        likely.append(Remembered(int(last[column]), float(split[row, 0]) * (1 - 1e-15), shift_left))
+    return likely
 
 
 @final
@@ -217,37 +223,35 @@ class OnlyLast(Sampling):
         if draws is None:
             return self.ceiling(log_kappa, noise, steps, tolerance)
         every = replace(self.batches.curves[0](log_kappa, noise, steps, tolerance), log_lower=log_kappa)
-        last = remembered(self.released, draws, noise, steps)
-        if last is None:
-            return every
-        drawn = subsampled(log_kappa, last.noise, draws.rate, last.steps, tolerance)
-        # An event gains at most this by the draws of the last steps, and then at most that by the shifts.
-        upper = gaussian(drawn.log_upper, 1 / last.shift) if drawn.log_upper < 0 else drawn
-        slope = (drawn.log_slope or 0.0) + (upper.log_slope or 0.0 if upper is not drawn else 0.0)
-        method = f"last weights of convex losses: the last {last.steps:,} steps, and a shift of {last.shift:.2g}"
-        split = Ceiling(log_kappa, upper.log_upper, log_kappa, method, log_slope=slope)
-        return min(split, every, key=lambda ceiling: ceiling.log_upper)
+        ceilings = [every]
+        for last in remembered(self.released, draws, noise, steps):
+            drawn = subsampled(log_kappa, last.noise, draws.rate, last.steps, tolerance)
+            # An event gains at most this by the draws of the last steps, and then at most that by the shifts.
+            upper = gaussian(drawn.log_upper, 1 / last.shift) if drawn.log_upper < 0 else drawn
+            slope = (drawn.log_slope or 0.0) + (upper.log_slope or 0.0 if upper is not drawn else 0.0)
+            method = f"last weights of convex losses: the last {last.steps:,} steps, and a shift of {last.shift:.2g}"
+            ceilings.append(Ceiling(log_kappa, upper.log_upper, log_kappa, method, log_slope=slope))
+        return min(ceilings, key=lambda ceiling: ceiling.log_upper)
 
     def information(self, noise: float, steps: int) -> float:
         """Kullback and Leibler's divergence only falls where less is seen."""
         every, draws = self.batches.information(noise, steps), self._draws(steps)
         if draws is None:
             return min(every, self.length(steps) ** 2 / (2 * noise**2))
-        last = remembered(self.released, draws, noise, steps)
-        if last is None:
-            return every
-        return min(every, last.steps * step_divergence(last.noise, draws.rate) + last.shift**2 / 2)
+        likely = remembered(self.released, draws, noise, steps)
+        split = [last.steps * step_divergence(last.noise, draws.rate) + last.shift**2 / 2 for last in likely]
+        return min([every, *split])
 
     def epsilon(self, noise: float, steps: int, delta: float) -> float:
         """Of known steps exactly; else the sum of both parts, each at half of delta, if that is less."""
         draws = self._draws(steps)
         if draws is None:
             return epsilon_of(noise / self.length(steps), 1.0, 1, delta)
-        every, last = self.batches.epsilon(noise, steps, delta), remembered(self.released, draws, noise, steps)
-        if last is None:
-            return every
-        drawn = epsilon_of(last.noise, draws.rate, last.steps, delta / 2)
-        return min(every, drawn + epsilon_of(1 / last.shift, 1.0, 1, delta / 2))
+        sums = [self.batches.epsilon(noise, steps, delta)]
+        for last in remembered(self.released, draws, noise, steps):
+            drawn = epsilon_of(last.noise, draws.rate, last.steps, delta / 2)
+            sums.append(drawn + epsilon_of(1 / last.shift, 1.0, 1, delta / 2))
+        return min(sums)
 
 
 def seen_batches(
