@@ -89,7 +89,7 @@ class Ray:
         results = failures = 0
 
         def start() -> None:
-            while len(running) < tasks:
+            while len(running) < tasks and failures <= RETRIES:
                 span = next(new_spans, None) if has_room() else None
                 again = span is None
                 if span is None and lost_spans:
@@ -117,7 +117,7 @@ class Ray:
                         lost_spans.append(attempt.span)
                     if attempt.results == results:
                         failures = max(failures, attempt.failures + 1)  # a lost machine loses several at once
-                    if failures > RETRIES:
+                    if failures > RETRIES and not running:  # a result of the others would show progress
                         raise RuntimeError(
                             f"Ray: models {attempt.span.start} to {attempt.span.stop - 1} failed after {RETRIES} "
                             f"retries ({error}). If workers run out of memory, use fewer workers or a smaller tile. "
