@@ -141,7 +141,8 @@ class Ray:
                     if failures > RETRIES and not running:  # a result of the others would show progress
                         raise RuntimeError(
                             f"Ray: {_named(attempt.task)} failed after {RETRIES} retries ({error}). If workers run out "
-                            "of memory, use fewer workers or a smaller tile. Models that are already in a store are kept."
+                            "of memory, use fewer workers or a smaller tile. Models that are already in a store are "
+                            "kept."
                         ) from error
                     continue
                 tensors, made_with = self._checked(result)
