@@ -24,7 +24,7 @@ from lostwax.games.facts import hold_out_of
 from lostwax.learning.decoders import Span
 from lostwax.learning.shadow_tables import adversary_seed, finite_models
 from lostwax.learning.standardise import Standardise
-from lostwax.learning.training import Best, Criterion, answer, fit, part, torch_seed
+from lostwax.learning.training import Best, Criterion, answer, fit, resume, state_of, torch_seed
 from lostwax.progress import progress
 from lostwax.seeds import generator, seed_torch
 
@@ -242,22 +242,12 @@ class _Training:
     def save(self, to: Checkpoint) -> None:
         """All that the next leg depends on."""
         numbers = torch.tensor([self.step, self.seconds, self.best.error], dtype=torch.float64)
-        state = self.optimiser.state_dict()["state"]  # "3.exp_avg" is the fourth parameter's first moment
-        moments = {f"{number}.{name}": value for number, group in state.items() for name, value in group.items()}
-        groups = {"net": self.net.state_dict(), "kept": self.best.weights, "optimiser": moments}
-        tensors = {f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()}
-        to.write({**tensors, "numbers": numbers})
+        to.write({**state_of(self.net, self.optimiser, self.best), "numbers": numbers})
 
     def resume(self, tensors: dict[str, Tensor]) -> None:
         step, seconds, self.best.error = tensors["numbers"].tolist()
-        self.step, self.started, self.best.weights = int(step), time.perf_counter() - seconds, part(tensors, "kept.")
-        self.net.load_state_dict(part(tensors, "net."))
-        state: dict[int, dict[str, Tensor]] = {}
-        for path, value in part(tensors, "optimiser.").items():
-            number, name = path.split(".")
-            state.setdefault(int(number), {})[name] = value
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
+        self.step, self.started = int(step), time.perf_counter() - seconds
+        resume(self.net, self.optimiser, self.best, tensors)
 
 
 def train(
