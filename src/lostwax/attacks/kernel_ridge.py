@@ -94,7 +94,7 @@ class KernelRidge(Shadowed):
 
     def facts(self) -> AttackFacts:
         """The best of those that learn from shadow models."""
-        return AttackFacts(strength=40, reads_weights=True, device=self.device, cheaper=self.cheaper)
+        return AttackFacts(strength=40, device=self.device, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and a regression per class."""

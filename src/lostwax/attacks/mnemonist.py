@@ -313,7 +313,7 @@ class MnemonistRecoNN:
 
     def facts(self) -> AttackFacts:
         """As RecoNN."""
-        return AttackFacts(reads_weights=True, device=self.attack.device, inside=self.attack)
+        return AttackFacts(device=self.attack.device, inside=self.attack)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Focused:
         """Train the shadow models, and the decoder twice."""

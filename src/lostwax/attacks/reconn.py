@@ -274,7 +274,7 @@ class RecoNN(Shadowed):
 
     def facts(self) -> AttackFacts:
         """After KernelRidge, which has nothing to tune."""
-        return AttackFacts(strength=20, reads_weights=True, device=self.device, cheaper=self.cheaper)
+        return AttackFacts(strength=20, device=self.device, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and steps of the decoder's training, of which a few are timed if the rate was measured."""
