@@ -28,7 +28,7 @@ from lostwax.games import Adversary, Cells, Guess, Kept, Note, Records
 from lostwax.games.attackers import NOT_STATED
 from lostwax.games.cells import Bounds
 from lostwax.grades import Grade
-from lostwax.metrics import ByClass, Correlation, Estimate, Null, TruePositives, correlation
+from lostwax.metrics import ByClass, Estimate, Null, TruePositives
 from lostwax.metrics.estimate import spread_interval, success_rate, true_positives, true_positives_by_class
 from lostwax.numerals import percent
 
@@ -342,21 +342,6 @@ class Audit:
                 "and those of a weak adversary Null.GAUSSIAN_WEIGHTS too."
             )
         return scores
-
-    def correlations(self, metric: str | None = None, *, seed: int = 0) -> dict[str, Correlation]:
-        """Correlation of one metric's errors (the headline unless named) with each other's (Balle et al. 2022, Fig. 5).
-
-        Metrics that are infinite in some game, or the same in all, are left out: nothing goes with them.
-        """
-        errors, name = self.findings[0].errors, self.metric if metric is None else metric
-        if name not in errors:
-            names = ", ".join(f'"{known}"' for known in errors)
-            raise KeyError(f'Audit.correlations: expected one of {names}, got "{name}".')
-        return {
-            other: correlation(errors[name], numbers, seed=seed)
-            for other, numbers in errors.items()
-            if other != name and np.isfinite(numbers).all() and np.ptp(numbers) > 0
-        }
 
     def finding(self, name: str) -> Finding:
         """The line of that name: `audit.finding("as converged")`."""

@@ -400,12 +400,10 @@ class LeaveOneOut(OneGamePerRow):
         if self.label_given or bool((y == y[0]).all()):
             return finding
         read = targets_right(finding.guess.records.y[:, 0].cpu(), self.secrets.y, y)
-        known, certain = (
-            np.full((len(read), 1), default) if labels is None else labels.numpy().reshape(len(read), -1)
-            for labels, default in ((known, True), (certain, False))
-        )
-        read &= known
-        return replace(finding, target=TargetRead(read, self._targets_guessed, read & certain, self._different))
+        if known is not None:
+            read &= known.numpy().reshape(len(read), -1)
+        sure = np.zeros_like(read) if certain is None else read & certain.numpy().reshape(len(read), -1)
+        return replace(finding, target=TargetRead(read, self._targets_guessed, sure, self._different))
 
     def without_model(self) -> dict[str, Tensor]:
         """The mean of the known rows, and the nearest of them."""

@@ -34,7 +34,7 @@ from lostwax.attacks.two_releases import (
 )
 from lostwax.audits.audit import Audit, CellsKept, Verdict
 from lostwax.audits.changed_rows import ChangedRows
-from lostwax.audits.checks import check_rows_differ
+from lostwax.audits.checks import check_rows_differ, check_unused
 from lostwax.audits.models import read_release, with_untold
 from lostwax.audits.play import Answer, Played, Settings, filled, of_table
 from lostwax.audits.scoring import Scoring
@@ -81,8 +81,7 @@ def audit_two_releases(model: Any, data: Any, before: Any, settings: Settings, o
         from lostwax.audits.two_nets import audit_two_nets
 
         return audit_two_nets(model, data, before, settings, options)
-    if unused := [name for name, value in options.items() if value is not None and name not in ("prior",)]:
-        raise TypeError(f"audit: {', '.join(unused)} does not apply to tables with before=. Leave it out.")
+    check_unused("tables with before=", options, ("prior",))
     prior, public = options["prior"], None
     with progress("reading both releases"):
         versions = [_version(*pair) for pair in (before, (model, data))]

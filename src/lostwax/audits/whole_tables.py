@@ -107,6 +107,7 @@ class TreesToSearch(NamedTuple):
         known: dict[str, Any] = {"values": public.values, "one_hot": public.one_hot, "seed": seed % 2**31}
         if self.sums is not None:
             return _by_sums(self.sums, shape, seconds, {**known, "ends": ends})
+        assert self.forest is not None
         try:
             table = WholeTable(Search(seconds))(self.forest, shape[1], **known)
         except TooManyCellsError as error:
@@ -160,8 +161,8 @@ def _by_sums(sums: BoostedSums, shape: tuple[int, int], seconds: float, known: d
 
 def _nothing(shape: tuple[int, int]) -> RebuiltTable:
     anything, nothing = np.full(shape, np.inf), np.zeros(shape, dtype=bool)
-    labels, flags = np.zeros(shape[0], dtype=np.int64), {"ordered": False, "solves": False, "proven": False}
-    return RebuiltTable(np.zeros(shape), -anything, anything, labels, nothing, nothing[:, 0], **flags)
+    known = np.zeros(shape), -anything, anything, np.zeros(shape[0], dtype=np.int64), nothing, nothing[:, 0]
+    return RebuiltTable(*known, ordered=False, solves=False, proven=False)
 
 
 def objection_without_rows(model: Any) -> str | None:
