@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax import files
-from lostwax.audits.conclusion import Conclusion, conclude
-from lostwax.audits.ladder import Ladder, Rung
+from lostwax.audits.conclusion import Conclusion, Ladder, Rung, conclude
 from lostwax.audits.luck import Luck
 from lostwax.audits.membership import MembershipFinding
 from lostwax.audits.saved import as_json, from_plain, read_plain

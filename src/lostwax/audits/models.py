@@ -29,7 +29,7 @@ from lostwax.attacks.whole_table import WholeTable
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens, check_unused
 from lostwax.audits.climb import rung_of_anyone
-from lostwax.audits.ladder import Rung
+from lostwax.audits.conclusion import Rung
 from lostwax.audits.play import Settings
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lostwax import files
-from lostwax.audits.ladder import Rung
+from lostwax.audits.conclusion import Rung
 from lostwax.audits.text import rates_by_class
 from lostwax.audits.words import first_upper, reached, who
 from lostwax.bounds import Plan, calibrate
