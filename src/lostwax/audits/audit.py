@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -166,6 +166,12 @@ class Finding:
     luck: Luck | None = None  # what guesses reach that owe nothing to their secret; None: not known
     cells: CellsKept | None = None  # what is known of the cells of a table; None where records are compared as a whole
     target: TargetRead | None = None  # which targets come back; None where they were not attacked, or are given
+
+    def with_verdicts(self, at_best: NDArray[np.bool_], otherwise: NDArray[np.object_] | Verdict) -> Finding:
+        """Rebuilt from this release; or only at its optimum, `at_best`; or not even there, and why."""
+        why = np.broadcast_to(np.array(otherwise, dtype=object), self.rebuilt.shape)
+        verdicts = np.select([self.rebuilt, at_best], [Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED], why)
+        return replace(self, verdicts=tuple(map(Verdict, verdicts)))
 
 
 @dataclass(frozen=True, repr=False)

@@ -21,7 +21,7 @@ from lostwax.audits.audit import Audit, Finding, TargetRead
 from lostwax.audits.luck import Luck, Rules, Scores, luck, luck_of_swapped, some_records, swapped_games
 from lostwax.audits.scoring import Scoring, targets_right
 from lostwax.fields import redacted
-from lostwax.games import Attack, Attacker, Engine, Guess, Hints, Noted, Records
+from lostwax.games import Attack, Attacker, Columns, Engine, Guess, Hints, Noted, Records
 from lostwax.games.facts import attack_name
 from lostwax.games.judges import Judge, NearestAlternative, OneToOne, Pairs, chosen, distinct_games, other_games
 from lostwax.games.notes import as_notes
@@ -186,6 +186,12 @@ def judged(judging: Judging, answer: Answer) -> Played:
     """One attack's answer to all games, scored."""
     with progress("scores"):
         return Played(answer, judging.finding(answer))
+
+
+def named(columns: Columns) -> dict[str, Any]:
+    """The fields of an audit about the columns of its table."""
+    categories = columns.categories if any(columns.categories) else ()
+    return {"columns": columns.names, "columns_are_words": columns.are_words, "categories": categories}
 
 
 def of_table(table: Records) -> dict[str, Any]:

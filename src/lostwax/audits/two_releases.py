@@ -36,7 +36,7 @@ from lostwax.audits.audit import Audit, CellsKept, Verdict
 from lostwax.audits.changed_rows import ChangedRows
 from lostwax.audits.checks import check_rows_differ, check_unused
 from lostwax.audits.models import read_release, with_untold
-from lostwax.audits.play import Answer, Played, Settings, filled, of_table
+from lostwax.audits.play import Answer, Played, Settings, filled, named, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Cells, Columns, Fitted, Guess, Kept, Note, Part, Records, ReleasedTable, Stationary
 from lostwax.games.cells import Revealed
@@ -163,18 +163,7 @@ def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, sett
     at_best = np.logical_or.reduce([line.finding.rebuilt for line in played])
     unread = tuple(dict.fromkeys(sentence for each in solved for sentence in each.unread))
     other = Verdict.UNDECIDED if unread else Verdict.INFORMATION_LIMITED
-    played = [
-        line._replace(
-            finding=replace(
-                line.finding,
-                verdicts=tuple(
-                    Verdict.RECOVERABLE if won else Verdict.SOLVER_LIMITED if best else other
-                    for won, best in zip(line.finding.rebuilt.tolist(), at_best.tolist(), strict=True)
-                ),
-            )
-        )
-        for line in played
-    ]
+    played = [line._replace(finding=line.finding.with_verdicts(at_best, other)) for line in played]
     count = max(len(direction.first.released.table) for direction in directions)
     if left_out:
         unread = (*unread, "rows that were added were not attacked: the two releases have different columns.")
@@ -194,9 +183,7 @@ def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, sett
         notes=_notes(parts),
         unanswered=(*unread, *few),
         classes=main.classes,
-        columns=main.columns.names,
-        columns_are_words=main.columns.are_words,
-        categories=main.columns.categories if any(main.columns.categories) else (),
+        **named(main.columns),
     )
 
 

@@ -227,12 +227,8 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
     line = judged(judging, Answer(trees.attack, guess, seconds_taken))
     # a row that is not rebuilt although the search came to its end is not in the counts of nodes
     other = Verdict.ATTACK_LIMITED if rebuilt.solves and rebuilt.proven else Verdict.UNDECIDED
-    finding = replace(
-        line.finding,
-        luck=judging.luck_of(matched),
-        cells=CellsKept.of(cells, certified, x, x),
-        verdicts=tuple(Verdict.RECOVERABLE if won else other for won in line.finding.rebuilt.tolist()),
-    )
+    finding = replace(line.finding, luck=judging.luck_of(matched), cells=CellsKept.of(cells, certified, x, x))
+    finding = finding.with_verdicts(finding.rebuilt, other)
     order = "rows are rebuilt without their order: each is compared with the true row of a best matching, as chance is."
     if rebuilt.ordered:
         order = "bootstraps are drawn again from the seeds in the model and tell rows apart: row i is rebuilt as row i."
