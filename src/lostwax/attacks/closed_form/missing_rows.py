@@ -133,7 +133,6 @@ class _Answer(NamedTuple):
     predicted: Tensor  # (k,)
 
     def beside(self, more: _Answer) -> _Answer:
-        """Both."""
         return _Answer(*(torch.cat(pair) for pair in zip(self, more, strict=True)))
 
 
@@ -146,7 +145,6 @@ class _Explained(NamedTuple):
     doubled: bool = False  # others explain the same
 
     def beside(self, more: _Explained) -> _Explained:
-        """Both."""
         u, corner = (torch.cat([getattr(part, name) for part in (self, more)]) for name in ("u", "corner"))
         kinds = Kinds(*(torch.cat(pair) for pair in zip(self.kinds, more.kinds, strict=True)))
         return _Explained(u, kinds, corner, self.doubled or more.doubled)
@@ -167,7 +165,6 @@ class _Game:
 
     @classmethod
     def of(cls, fitted: Fitted, rows: Tensor, rng: np.random.Generator, rehearsals: int = REHEARSALS) -> _Game:
-        """The game about some rows of a table."""
         is_known = torch.ones(len(fitted.table), dtype=torch.bool)
         is_known[rows] = False
         known, weight = fitted.table[is_known], fitted.weight[is_known]
@@ -181,17 +178,14 @@ class _Game:
 
     @cached_property
     def prior(self) -> Prior:
-        """The known rows."""
         return Prior.of(self.known)
 
     @cached_property
     def limits(self) -> Limits:
-        """The natural ends of columns."""
         return Limits.of(self.known.x)
 
     @cached_property
     def dimensions(self) -> int:
-        """Of residuals."""
         assert self.kinds is not None
         return _independent(self.terms, self.kinds)
 
@@ -253,7 +247,6 @@ class _Game:
         )
 
     def _left(self, explained: _Explained) -> Tensor:
-        """What found rows leave of the gap."""
         r = self.terms.residuals(self.terms.outputs(explained.u), explained.kinds)
         return self.gap - r.mT @ self.terms.with_ones(explained.u)
 

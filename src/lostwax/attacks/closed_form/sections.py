@@ -37,7 +37,6 @@ class Kinds(NamedTuple):
     weight: Tensor  # (n,)
 
     def at(self, places: Tensor) -> Kinds:
-        """Some of them, (...)."""
         return Kinds(self.y[places], self.weight[places])
 
     @property
@@ -65,15 +64,12 @@ class Terms:
 
     @property
     def equations(self) -> list[Stationary | Sums]:
-        """In the order of the rows of G."""
         return [*([] if self.model is None else [self.model]), *self.sums]
 
     def records(self, u: Tensor) -> Tensor:
-        """Features as they are in the table."""
         return self.centre + self.unit * u
 
     def as_table(self, rows: Records) -> Records:
-        """Rows u as they are in the table."""
         return Records(self.records(rows.x), rows.y)
 
     def with_ones(self, u: Tensor) -> Tensor:
@@ -159,11 +155,9 @@ class Section:
 
     @property
     def free(self) -> int:
-        """Numbers that place a row."""
         return self.axes.shape[1]
 
     def rows(self, c: Tensor) -> Tensor:
-        """(..., q) -> u (..., d)."""
         return self.origin + c @ self.axes.mT
 
     def coordinates(self, u: Tensor) -> Tensor:

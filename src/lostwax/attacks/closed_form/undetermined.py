@@ -120,7 +120,6 @@ class Crowd:
         return _together(parts)
 
     def _flat(self, u: Tensor, labels: Tensor) -> Tensor:
-        """Terms (n, D) of rows."""
         r = self.terms.residuals(self.terms.outputs(u), Kinds(self.prior.labels[labels], self.weight[labels]))
         return (r[:, :, None] * self.terms.with_ones(u)[:, None]).flatten(1)
 
