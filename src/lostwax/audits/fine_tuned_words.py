@@ -29,7 +29,7 @@ from lostwax.adapters.language_models import (
     vocabulary_of,
     with_adapter,
 )
-from lostwax.attacks.text.words import Movement, TunedWords, WordList
+from lostwax.attacks.text.words import TunedWords, WordList
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.luck import Luck
 from lostwax.audits.play import Answer, Errors, OneGamePerRow, Settings, filled, judged
@@ -142,9 +142,10 @@ def _notes(listed: WordList, judging: _Judging, right: int) -> list[Note]:
         )
         if wrong > OTHER_TEXTS * max(listed.fdr, 0.05):
             notes.append(Note("More words are wrong than predicted: the model was fine-tuned on other texts too."))
-    if listed.movement not in (Movement.NONE, Movement.FROZEN):
-        share = f"{judging.ranked:,} occur; of the {FREQUENT}, {judging.frequent:,}."
-        notes.append(Note(f"Of the first {words:,} words of the ranking, {share}"))
+    notes.append(
+        Note(f"Of the first {words:,} words of the ranking, {judging.ranked:,} occur; of the {FREQUENT}, "
+             f"{judging.frequent:,}.")
+    )  # fmt: skip
     return notes
 
 
