@@ -195,7 +195,7 @@ class SolvableTable(NamedTuple):
         worst, most = (_worst_fitted(fitted, rows), most_missing(fitted)) if is_feasible else (rows[:0], 1)
 
         def solve(games: Tensor) -> tuple[Tensor, Bools]:
-            answer = missing_rows(fitted, games, seed=settings.seed, rehearsals=0)
+            answer = missing_rows(fitted, games, seed=settings.seed)
             return answer.records.x, answer.certified.numpy()
 
         return cls(EQUATIONS, fitted.table.x, rows, worst, most, numbers, NUMBERS, solve)

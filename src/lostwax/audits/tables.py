@@ -20,7 +20,7 @@ from lostwax.attacks.closed_form import ClosedForm
 from lostwax.attacks.closed_form.attack import known_moments
 from lostwax.attacks.closed_form.cells import SolvedRows, solved_by_parts
 from lostwax.attacks.closed_form.evidence import ErrorScale, certain_labels, leading_equation
-from lostwax.attacks.trees import TreeConstraints, exact_cells, revealed_by_trees
+from lostwax.attacks.trees import TreeConstraints, exact_cells_note, revealed_by_trees
 from lostwax.audits.audit import Audit, CellsKept, Finding, Verdict
 from lostwax.audits.checks import check_rows_differ, few_rows
 from lostwax.audits.climb import SolvableTable, rung_of_anyone, rungs_of_insiders
@@ -214,7 +214,7 @@ def _settings(parts: Sequence[Part], rows: Tensor) -> list[Note]:
     for part in parts:
         if part.fitted.forest is not None:
             games = rows if part.rows is None else part.rows[rows]
-            notes.append(exact_cells(part.fitted, games[:MOST_REPEATED]).note(part.fitted.name))
+            notes.append(exact_cells_note(part.fitted, games[:MOST_REPEATED]))
     return list(dict.fromkeys(note for note in notes if note is not None))
 
 
