@@ -264,18 +264,20 @@ class RowsRead:
             if answer is not None:
                 answers.append(answer)
                 certain += answer.candidates
-        lines, merged = {}, Told.of(answers, certain, first, changes.removed)
+        rows = changes.removed
+        read = Told.of(answers, certain, first, rows)
+        lines = {"as released": read}
         equations = [pair for pair in matched_parts(first, second) if pair[0].fitted.model is not None]
-        for name in ("as released", "as converged") if equations else ("as released",):
-            equation_answers = [
-                _by_equation(direction, here, there, public, merged, at_optimum=name == "as converged")
+        for name in ("as released", "as converged") if equations else ():
+            tried = [
+                _by_equation(direction, here, there, public, read, at_optimum=name == "as converged")
                 for here, there in equations
             ]
-            unread += [why for why in equation_answers if isinstance(why, str)]
-            solved = [equation for equation in equation_answers if not isinstance(equation, str)]
-            if name == "as released" or (solved and len(solved) == len(equation_answers)):
-                lines[name] = merged.with_equations(solved, first, changes.removed)
-        rows = changes.removed
+            unread += [why for why in tried if isinstance(why, str)]
+            solved = [equation for equation in tried if not isinstance(equation, str)]
+            if solved and (name == "as released" or len(solved) == len(tried)):
+                both = Told.of([*answers, *(equation.answer for equation in solved)], certain, first, rows)
+                lines[name] = both._replace(deviation=solved[0].deviation[None])  # (1, d)
         truth = Records(first.table.x[rows], first.table.y[rows])
         return cls(direction, truth, lines, by_sums, tuple(dict.fromkeys(unread)))
 
@@ -324,21 +326,6 @@ class Told(NamedTuple):
         for cells in certain:
             sure = sure.or_else(cells)
         return cls(best, labels, known, proven, sure if certain else None)
-
-    def with_equations(self, equations: Sequence[Equation], released: ReleasedTable, rows: Tensor) -> Told:
-        """The same, with estimates of the cells that are not known better."""
-        if not equations:
-            return self
-        merged = Told.of([equation.answer for equation in equations], (), released, rows)
-        new = merged.labels_known & ~self.labels_known
-        return Told(
-            self.cells.or_else(merged.cells),
-            torch.where(new, merged.labels, self.labels),
-            self.labels_known | new,
-            self.labels_certain,
-            self.certain,
-            equations[0].deviation[None],
-        )
 
 
 def _by_trees(direction: Direction) -> Iterator[tuple[Revealed | None, str | None]]:
