@@ -13,7 +13,7 @@ from torch import Tensor
 from lostwax.adapters import catboost, lightgbm, xgboost
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
-from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
+from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, named
 from lostwax.adapters.sklearn.trees import boosted_sums
 from lostwax.adapters.trees import BoostedModel, is_read
 from lostwax.games import Cells, Columns, Fitted, Kept, Records, ReleasedTable, Sums
@@ -146,17 +146,7 @@ def released_booster(model: Any, data: Any, sample_weight: Any = None) -> Releas
     labels, classes = _labels(booster, booster, targets)
     reader = PipelineReader(columns, list(range(x.shape[1])), labels, weight)
     read_boosted(booster, reader.start(X), targets, weight, reader)
-    return ReleasedTable(
-        name=booster.name,
-        table=Records(x, labels),
-        weight=weight,
-        columns=columns,
-        parts=tuple(reader.parts),
-        classes=classes,
-        notes=tuple(reader.notes),
-        unread=tuple(reader.unread),
-        supervised=True,
-    )
+    return reader.released(booster.name, Records(x, labels), classes=classes)
 
 
 def _with_codes(place: Place, no_numbers: tuple[int, ...] = ()) -> Place:
@@ -184,11 +174,7 @@ def _with_codes(place: Place, no_numbers: tuple[int, ...] = ()) -> Place:
     def back(values: Cells) -> Cells:
         cells = values.values.astype(object)
         for column, known in names.items():
-            listed = np.empty(len(known) + 1, dtype=object)
-            listed[:] = [*known, np.nan]
-            numbers = values.values[:, column].astype(np.float64)
-            number = np.where(np.isnan(numbers), len(known), np.nan_to_num(numbers))
-            cells[:, column] = listed[number.clip(0, len(known)).astype(np.intp)]
+            cells[:, [column]] = named(values.columns([column]), names=known).values
         certainty = values.kept.copy()
         certainty[:, list(no_numbers)] = Kept.LOST
         return Cells(cells, certainty)
