@@ -50,7 +50,6 @@ class ToStart:
     """The initial values, as in Shamsabadi et al. (2023). The row then stores none of the known records either."""
 
     def objection(self, knowledge: Knowledge, models: int) -> str | None:
-        """It needs one public initialisation."""
         trainer = undefended(knowledge.trainer)
         if not isinstance(trainer, StartsFrom):
             return (
@@ -65,7 +64,6 @@ class ToStart:
         return None
 
     def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
-        """The public initialisation."""
         trainer = undefended(knowledge.trainer)
         assert isinstance(trainer, StartsFrom)  # else there was an objection
         return {name: value[0] for name, value in trainer.init(knowledge.net, [0], seed=0).items()}
@@ -77,13 +75,11 @@ class ToMean:
     """The mean of the explained models, near the rows that a reconstructor was trained on: only one record is lost."""
 
     def objection(self, knowledge: Knowledge, models: int) -> str | None:
-        """It needs two models."""
         if models < 2:
             return "rows are reset to the mean of all explained models, and there is one model. Use erase=ToStart()."
         return None
 
     def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
-        """The mean, in float64."""
         return {name: value.double().mean(0) for name, value in release.params.items()}
 
 
@@ -99,7 +95,6 @@ class Scales(NamedTuple):
         return self.scale != 0
 
     def of(self, module: str) -> Scales:
-        """The rows of one layer."""
         places = [place for place, row in enumerate(self.rows) if row.module == module]
         if not places:
             there = ", ".join(dict.fromkeys(row.module for row in self.rows))
@@ -281,7 +276,6 @@ class Focused(NamedTuple):
     second: Trained  # on rows with negative coefficients
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Rebuild each model's secret."""
         return self.second(release, hints)
 
 
@@ -303,7 +297,6 @@ class MnemonistRecoNN:
         expect(self, "attack", "a RecoNN that trains its shadow models (engine=None)", self.attack.engine is None)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable, or why RecoNN is not."""
         if not knowledge.facts.access.all_weights:
             return (
                 f"it chooses among the rows of all layers, but the adversary sees {knowledge.access!r}. Use "
@@ -312,11 +305,9 @@ class MnemonistRecoNN:
         return self.mnemonist.objection(knowledge, self.models) or objection_to(self.attack, knowledge)
 
     def facts(self) -> AttackFacts:
-        """As RecoNN."""
-        return AttackFacts(reads_weights=True, device=self.attack.device, inside=self.attack)
+        return AttackFacts(device=self.attack.device, inside=self.attack)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Focused:
-        """Train the shadow models, and the decoder twice."""
         return self.learn(*shadow_tables(self.attack, accepted(self, knowledge), seed), seed=seed)
 
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, *, seed: int) -> Focused:

@@ -27,7 +27,6 @@ class Scale(NamedTuple):
 
     @classmethod
     def of(cls, features: Tensor) -> Scale:
-        """Over shadow models (s, features)."""
         deviation, mean = torch.std_mean(log_size(features), correction=0)
         return cls(float(mean), max(float(deviation), torch.finfo(torch.float32).eps))
 
@@ -162,7 +161,6 @@ class KernelFeatures(NamedTuple):
         return cls(standardise, Scale.of(features[:, : features.shape[1] - kept_given]), kept_given, dtype)
 
     def __call__(self, seen: Tensor, kernel: Kernel) -> Tensor:
-        """(m, features) -> (m, row)."""
         return kernel.rows(self.standardise(seen, self.dtype), self.given, self.scale)
 
 

@@ -165,22 +165,18 @@ class ClosedForm:
     """
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         answer = _admit(knowledge)
         return answer if isinstance(answer, str) else None
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
-        """Nothing to prepare; nothing is random."""
         answer = _admit(accepted(self, knowledge))
         assert not isinstance(answer, str)
         return answer
 
     def facts(self) -> AttackFacts:
-        """Exact, and it trains nothing."""
         return AttackFacts(strength=90)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """It trains nothing."""
         return Cost(0.0)
 
     def leave_one_out(
@@ -212,7 +208,6 @@ class _Prepared:
         return Guess(self._shaped(guess.records), guess.confidence, others)
 
     def _shaped(self, rows: Records) -> Records:
-        """Flat rows in the shape of the known records."""
         return Records(rows.x.reshape(*rows.x.shape[:2], *self.known.x.shape[1:]), rows.y)
 
     def _one(self, params: Mapping[str, Tensor], labels: Tensor | None) -> Guess:

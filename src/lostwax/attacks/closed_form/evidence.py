@@ -236,7 +236,6 @@ class ErrorScale(NamedTuple):
 
     @classmethod
     def of(cls, fitted: Fitted) -> ErrorScale:
-        """From all rows of the table."""
         equation = leading_equation(fitted)
         e = gap(equation, fitted.table, fitted.weight)  # (c, d + 1)
         centre, deviation = _feature_moments(equation, fitted)  # (d + 1,) twice

@@ -173,7 +173,6 @@ class EmbeddingSpace(Dense[GameSearch[Linearised]]):
         return (residuals / self.noise).square().sum(2) + (tried - mean).square().sum(2) / variance
 
     def linearise(self, searches: Sequence[GameSearch[Linearised]]) -> None:
-        """At all points together."""
         if searches:
             e = self._embeddings(torch.stack([search.point.a for search in searches]))
             _, jacobian = self.response.linearised(e, torch.stack([search.point.label for search in searches]))
@@ -191,11 +190,9 @@ class EmbeddingSpace(Dense[GameSearch[Linearised]]):
         return precision, slope, precision.diagonal()
 
     def _embeddings(self, a: Tensor) -> Tensor:
-        """(m, length, d) of unknowns (m, n)."""
         table = self.response.embeddings
         return a.to(table).view(len(a), -1, table.shape[1])
 
     def _prior(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean (n,) and variance of the unknowns."""
         table = self.response.embeddings
         return table.mean(0).repeat(a.shape[-1] // table.shape[1]), table.var(0).mean()

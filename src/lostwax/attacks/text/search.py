@@ -60,7 +60,6 @@ class TokenSearch:
         return None if rows is None else rows.topk(self.known.inputs.shape[1]).indices
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Guess the sentence of every model."""
         sentences = self.search(release, hints)
         tokens, labels = (torch.stack(part) for part in zip(*(each[:2] for each in sentences), strict=True))
         confidence = torch.tensor([[-sentence.residual] for sentence in sentences], dtype=torch.float64)
@@ -68,7 +67,6 @@ class TokenSearch:
         return Guess(Records(tokens.unsqueeze(1), labels.unsqueeze(1)), confidence, certified=certified)
 
     def search(self, release: Release, hints: Hints | None = None) -> list[Sentence]:
-        """The same, with what the search says about itself."""
         rows, weights = self.moved_rows(release), release.flat()
         labels = None if hints is None or hints.labels is None else hints.labels[:, 0]
         sentences = []

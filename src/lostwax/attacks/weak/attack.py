@@ -141,7 +141,6 @@ class WeakRecoNN:
             )
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         prior = knowledge.prior
         if knowledge.facts.known is not None or not isinstance(knowledge.threat, Threat):
             return (
@@ -180,15 +179,12 @@ class WeakRecoNN:
         return unlearnable(self.decoder, self.terms, prior.x)
 
     def facts(self) -> AttackFacts:
-        """It learns for as long as it may."""
         return AttackFacts(strength=30, device=self.device, within=self.within, minutes=self.minutes)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """Its `minutes`, whatever the game."""
         return Cost(math.inf if self.minutes is None else 60 * self.minutes)
 
     def within(self, seconds: float) -> WeakRecoNN:
-        """The same attack with `minutes` short enough that all of it is done within these seconds."""
         if seconds == math.inf:
             return self
         minutes = LEARNING * seconds / 60
@@ -228,7 +224,6 @@ class WeakRecoNN:
         return TrainedOnHeads(knowledge.net, knowledge.access, classes, scale, reads, span, line, error, self)
 
     def _asked(self, knowledge: Knowledge) -> tuple[int, ...]:
-        """The classes to rebuild."""
         return dealt_classes(knowledge) if self.classes is None else self.classes
 
     def _architecture(self, net: nn.Module, access: Access) -> dict[str, object]:
@@ -247,7 +242,6 @@ class WeakRecoNN:
         return reads.to(memory_format=torch.channels_last) if span.shift.is_cuda else reads  # faster on tensor cores
 
     def _trained(self, start: TrainedOnHeads, knowledge: Knowledge, data: TrainingData, seed: int) -> TrainedOnHeads:
-        """Fit the net in place, and measure its errors."""
         checkpoint = None
         if self.checkpoint is not None:
             checkpoint = training.Checkpoint.of(self.checkpoint, self._owner(start, knowledge, seed))

@@ -148,7 +148,6 @@ class Checkpoint(NamedTuple):
         return cls(ours)
 
     def read(self, device: torch.device) -> dict[str, Tensor] | None:
-        """The last state; None if there is none."""
         path = self.folder / STATE
         if not path.is_file():
             return None
@@ -171,7 +170,6 @@ class ReadAndDecode(nn.Module):
         self.reader, self.decoder = reader, decoder
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The decoder gets all guesses in one batch."""
         features: Tensor = self.reader(tokens)  # (m, g, features)
         answers: Tensor = self.decoder(features.flatten(0, 1))
         return answers.view(*features.shape[:2], *answers.shape[1:])
@@ -240,7 +238,6 @@ class _Training:
             self.step += 1
 
     def save(self, to: Checkpoint) -> None:
-        """All that the next leg depends on."""
         numbers = torch.tensor([self.step, self.seconds, self.best.error], dtype=torch.float64)
         state = self.optimiser.state_dict()["state"]  # "3.exp_avg" is the fourth parameter's first moment
         moments = {f"{number}.{name}": value for number, group in state.items() for name, value in group.items()}
