@@ -37,7 +37,7 @@ from lostwax.adapters.sklearn import released
 from lostwax.attacks.closed_form.missing_rows import missing_rows, most_missing
 from lostwax.attacks.trees import several_missing
 from lostwax.attacks.whole_table import NoTableError, Search, TooManyCellsError, WholeTable
-from lostwax.audits.opened_trees import Public
+from lostwax.audits.climb import Public
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.seeds import generator
 from lostwax.trainers.optimum import polish

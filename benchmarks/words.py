@@ -407,22 +407,23 @@ def fit(options):
 
     stored = np.load(options.parts / "smol.npz")
     texts, tensors = unpacked(stored), open_model(options.parts / "smol.gguf").tensors
-    x, y = [], []
-    for changed in FITTED:
-        setting = SETTINGS | changed
-        net, base = built(tensors, setting, options.device)
-        chosen = texts[DEVELOPMENT + setting["first"] :][: setting["texts"]]
-        after = tuned(net, next_words, chosen, setting, options.device).state()
-        key = "token_embd.weight"
-        for kind in (torch.float32, torch.bfloat16):
-            features, *_ = _features(_Pair(base[key], after[key].to(kind)))
-            x.append(_quadratic(features)[:, 1:])
-            y.append(np.isin(np.arange(len(features)), list({token for text in chosen for token in text})))
-    terms, occurs = np.concatenate(x), np.concatenate(y)
-    mean, spread = terms.mean(0), terms.std(0)
-    model = LogisticRegression(C=0.1, max_iter=500).fit((terms - mean) / spread, occurs)
-    weight = model.coef_[0] / spread
-    print("SCORE", np.round(np.append(model.intercept_[0] - weight @ mean, weight), 3).tolist())
+    for name, changes in (("ADAM", FITTED), ("SGD", [{"first": -1_000, "sgd": True, "rate": 1e-2, "epochs": 1}])):
+        x, y = [], []
+        for changed in changes:
+            setting = SETTINGS | changed
+            net, base = built(tensors, setting, options.device)
+            chosen = texts[DEVELOPMENT + setting["first"] :][: setting["texts"]]
+            after = tuned(net, next_words, chosen, setting, options.device).state()
+            key = "token_embd.weight"
+            for kind in (torch.float32, torch.bfloat16)[: 2 if name == "ADAM" else 1]:
+                features, *_ = _features(_Pair(base[key], after[key].to(kind)))
+                x.append(_quadratic(features)[:, 1:])
+                y.append(np.isin(np.arange(len(features)), list({token for text in chosen for token in text})))
+        terms, occurs = np.concatenate(x), np.concatenate(y)
+        mean, spread = terms.mean(0), terms.std(0)
+        model = LogisticRegression(C=0.1, max_iter=500).fit((terms - mean) / spread, occurs)
+        weight = model.coef_[0] / spread
+        print(name, np.round(np.append(model.intercept_[0] - weight @ mean, weight), 3).tolist())
 
 
 def prepare(options):

@@ -149,7 +149,7 @@ def measured(rows: Iterable[Row], kinds: Sequence[str] = ("", "_chance"), *, end
 
 def play(name: str, game: Game, unprotected: TrainedOnHeads, data: Data, options: argparse.Namespace) -> None:
     """The reconstructor tuned to heads of this epsilon, against them; then taught to beat chance: the better counts."""
-    tuning = replace(attack(game, data, options), minutes=options.tuning)
+    tuning = replace(attack(game, data, options, name), minutes=options.tuning)
     tuned = tuning.tune(unprotected, knowledge(game, data), seed=options.seed)
     victims = Victims.of(game, data, options)
     write(__file__, rows_of(name, game, score(tuned, victims), data, options), options)

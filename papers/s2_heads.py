@@ -151,6 +151,7 @@ def game_parser(doc: str, rows: Iterable[str]) -> argparse.ArgumentParser:
     made.add_argument(
         "--minutes", type=float, default=10.0, help="of the reconstructor's training at most, for each row"
     )
+    made.add_argument("--checkpoint", type=Path, help="folder: a run that was cut goes on from there")
     made.add_argument(
         "--trained", type=Path, help="folder: reconstructors that are there are not trained again, others are put there"
     )
@@ -175,7 +176,7 @@ def knowledge(game: Game, data: Data) -> Knowledge:
     return Knowledge(head, game.trainer, game.threat(game.size), lw.access.Weights(), data.prior)
 
 
-def attack(game: Game, data: Data, options: argparse.Namespace) -> lw.WeakRecoNN:
+def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw.WeakRecoNN:
     """The reconstructor."""
     reader: Reader = game.reader
     if isinstance(reader, lw.attacks.weak.SetReader):
@@ -194,13 +195,14 @@ def attack(game: Game, data: Data, options: argparse.Namespace) -> lw.WeakRecoNN
         batch_size=options.batch,
         augment=copies_of(data.backbone, data.changes, options.copies) if options.copies > 1 else None,
         shadows=game.shadows,
+        checkpoint=None if options.checkpoint is None else options.checkpoint / name,
     )
 
 
 def prepared(name: str, game: Game, data: Data, options: argparse.Namespace) -> TrainedOnHeads:
     """The trained reconstructor, or the one that an earlier run left."""
     torch.set_float32_matmul_precision("high")  # for the reconstructor; the trainer says what it uses
-    ours, facts = attack(game, data, options), knowledge(game, data)
+    ours, facts = attack(game, data, options, name), knowledge(game, data)
     folder = None if options.trained is None else options.trained / name
     if folder is not None and folder.exists():
         return ours.load(folder, facts)
@@ -312,7 +314,7 @@ def beating_chance(
 ) -> TrainedOnHeads:
     """The same reconstructor, taught for some minutes more to be near its own set and not near any other."""
     aim = lw.attacks.weak.BeatChance(within=options.bar * data.tau, price=options.price)
-    tuning = replace(attack(game, data, options), aim=aim, minutes=options.tuning)
+    tuning = replace(attack(game, data, options, name), aim=aim, minutes=options.tuning)
     return tuning.tune(trained, knowledge(game, data), seed=options.seed)  # by the seed the same records are held out
 
 

@@ -11,7 +11,8 @@ the letters alone (`s2_pretrain.py --plain`), as S2's was.
 With --tuning 3 every reconstructor is then taught for three minutes more to be near its own set but not near any other
 (`lw.attacks.weak.BeatChance`), and runs again: S2's rates have one threshold for all classes, and otherwise ones alone
 decide where.
-Every row is cut where its minutes end. With --trained the same command does not train a reconstructor again.
+Every row is cut where its minutes end. With --trained the same command does not train a reconstructor again, with
+--checkpoint it goes on where a run was killed.
 
 The factors, with ten digits: a reconstructor that is not given a class; S2's own reader; a fixed number of shadow
 models; heads that tell even from odd digits, read for all ten; Adam; wider starts; fewer and more epochs; a prior of

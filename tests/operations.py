@@ -14,6 +14,7 @@ import torch
 import lostwax as lw
 from killed import deaths, dies, in_a_fork
 from lostwax import reports
+from lostwax.attacks.weak.training import Checkpoint
 from lostwax.cli import main
 from lostwax.learning.training import SavedFolder
 from lostwax.recipes import STARTERS, start
@@ -198,6 +199,25 @@ class Save:
         assert len(list(folder.iterdir())) == 2
 
 
+class Checkpointed:
+    """A checkpoint is begun, and written twice."""
+
+    some = 6
+
+    def prepare(self, folder):
+        pass
+
+    def run(self, folder):
+        for number in (1, 2):
+            Checkpoint.of(folder, {"seed": "0"}).write({"number": torch.full((1000,), float(number))})
+
+    def check(self, folder):
+        found = Checkpoint.of(folder, {"seed": "0"}).read(torch.device("cpu"))
+        assert found is None or int(found["number"].min()) == int(found["number"].max()) in (1, 2)
+        self.run(folder)
+        assert sorted(path.name for path in folder.iterdir()) == ["belongs_to.json", "state.safetensors"]
+
+
 class Stored:
     """Two chunks of shadow models."""
 
@@ -246,6 +266,7 @@ OPERATIONS = {
         Command,
         Json,
         Save,
+        Checkpointed,
         Stored,
         Init,
     )

@@ -402,11 +402,9 @@ MECHANISM = {"noise_multiplier": 1.3, "sample_rate": 0.1, "steps": 20}
 LOG = math.log(0.1)
 CEILINGS = {  # every bound on a success, at a baseline of 0.1
     "bound": lambda b: b.bound(**MECHANISM, baseline=0.1),
-    "monte_carlo": lambda b: b.monte_carlo(LOG, 1.3, 0.1, 20, samples=10_000),
     "from_rdp": lambda b: b.from_rdp(LOG, [2.0, 4.0], [0.1, 0.2]),
     "from_dp": lambda b: b.from_dp(LOG, 1.0, 1e-5),
     "from_zcdp": lambda b: b.from_zcdp(LOG, 0.1),
-    "exact_reconstruction": lambda b: b.exact_reconstruction(10, 1.0),
 }
 SAMPLINGS = {
     "Poisson": lambda b: b.Poisson(0.1),
@@ -438,9 +436,6 @@ NUMBERS = {
     "Goal",
     "MeanSquaredError",
     "Sampling",
-    "best_success",
-    "delta_from_success",
-    "fano_advantage",
     "calibrate",
     "Ceiling",
     "Plan",

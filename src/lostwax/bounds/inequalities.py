@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from scipy.special import entr, logsumexp
+from scipy.special import logsumexp
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
-from lostwax.bounds.closed_forms import bisect, closed_above, log, log_add
+from lostwax.bounds.closed_forms import closed_above, log, log_add
 from lostwax.bounds.step_law import StepLaw
 
 ADJACENCY = "add or remove one record"
@@ -58,30 +58,6 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
     return float(brentq(excess, 0.0, highest, xtol=1e-14 * highest, rtol=1e-12)) * (1 + 1e-9)
 
 
-def fano_advantage(prior: Sequence[float], noise_multiplier: float, squared_distance: float = 2.0) -> float:
-    """Upper limit of (success - max p) / (1 - max p) for one Gaussian step and a discrete prior, by Fano's inequality.
-
-    Guo et al.'s ceiling, as in Hayes et al. 2023, appendix H. `squared_distance` is that between any two candidates'
-    clipped gradients in units of the clipping norm: 2 for orthonormal ones (their Table 2), 4 in the worst case.
-    """
-    p = np.asarray(prior, float)
-    if p.ndim != 1 or p.size < 2 or not (p > 0).all() or not math.isclose(float(p.sum()), 1.0, rel_tol=1e-9):
-        raise ValueError(
-            f"Expected prior to hold two or more positive probabilities that add up to 1, got {prior!r}. "
-            "For n equally likely candidates pass [1 / n] * n."
-        )
-    noise = checks.noise_multiplier(noise_multiplier)
-    remedy = "It is the squared distance between two candidates' clipped gradients."
-    distance = checks.not_negative("squared_distance", squared_distance, remedy)
-    alike = math.exp(-distance / (2 * noise**2))
-    information = float(-(p * np.log(p + (1 - p) * alike)).sum())  # >= I(candidate; release)
-    # Fano: the error t obeys h(t) + t log(n - 1) >= H(prior) - I, and the left side rises up to t = 1 - 1/n.
-    missing = float(entr(p).sum()) - information
-    log_others, best = math.log(p.size - 1), float(p.max())
-    error = bisect(0.0, 1 - 1 / p.size, lambda t: bool(entr(t) + entr(1 - t) + t * log_others < missing), 100).low
-    return min(1.0, max(0.0, (1 - error - best) / (1 - best)))
-
-
 def from_dp(log_baseline: float, epsilon: float, delta: float = 0.0) -> Ceiling:
     """Ceiling under (epsilon, delta)-DP (Balle et al. 2022, Corollary 3 for delta = 0).
 
@@ -98,32 +74,6 @@ def from_dp(log_baseline: float, epsilon: float, delta: float = 0.0) -> Ceiling:
     if ceiling.log_upper == 0:
         return replace(ceiling, log_slope=-math.inf)
     return replace(ceiling, log_slope=epsilon if log_event < log_complement else -epsilon)
-
-
-def exact_reconstruction(candidates: int, epsilon: float) -> Ceiling:
-    """Ceiling for naming one of M equally likely candidates under epsilon-DP, substitution.
-
-    By Bayes every answer is right with probability at most exp(epsilon) / (M - 1 + exp(epsilon)). M times this, printed
-    in Balle et al. 2022, section VII-F, is the leakage, gamma / kappa.
-    """
-    remedy = "It is the number of equally likely records, at least 2."
-    m = checks.whole("candidates", candidates, remedy, lowest=2, highest=checks.MAX_COUNT)
-    epsilon, _ = checks.privacy(epsilon)
-    log_gamma = -math.log1p((m - 1) * math.exp(-epsilon))
-    return closed_above(log_gamma, -math.log(m), "epsilon-DP, exact reconstruction, substitution", epsilon)
-
-
-def delta_from_success(success: float, epsilon: float) -> float:
-    """The delta implied by robustness to exact reconstruction: (e^eps + 1) gamma - e^eps, or 0.
-
-    `success` must hold for every pair of records under the prior weighted (1, exp(epsilon)) / (1 + exp(epsilon))
-    (Balle et al. 2022, Theorem 5).
-    """
-    success = checks.probability("success", success, "It is the highest success over all pairs of records.")
-    epsilon, _ = checks.privacy(epsilon)
-    # (e^eps + 1) gamma - e^eps = gamma - e^eps (1 - gamma)
-    log_loss = epsilon + math.log1p(-success)
-    return max(0.0, success - math.exp(log_loss)) if log_loss < 0 else 0.0
 
 
 def from_rdp(log_baseline: float, orders: Sequence[float], epsilons: Sequence[float]) -> Ceiling:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from scipy.special import betaincinv, gammainc, gammaln
@@ -42,16 +42,6 @@ def log_kappa_gaussian(eta: float, sigma: float, dimension: int) -> float:
         term *= x / (shape + n)
         series += term
     return shape * math.log(x) - x - float(gammaln(shape + 1)) + math.log(series)
-
-
-def kappa_discrete(prior: Sequence[float]) -> float:
-    """Baseline of naming a candidate exactly: the largest prior probability."""
-    p = np.asarray(prior, float)
-    if p.ndim != 1 or p.size == 0 or not (p >= 0).all() or not math.isclose(float(p.sum()), 1.0, rel_tol=1e-9):
-        raise ValueError(
-            f"Expected prior to hold probabilities that add up to 1, got {prior!r}. Divide the weights by their sum."
-        )
-    return float(p.max())
 
 
 def kappa_from_samples(

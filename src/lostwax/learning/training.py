@@ -31,9 +31,15 @@ RANGES = {  # of the settings that attacks share
 Criterion = Callable[[Tensor, Tensor], Tensor]  # answers (b, ...), truth (b, ...) -> a loss
 
 
+class TermFacts(NamedTuple):
+    """What a term of a loss states: `term.facts()`."""
+
+    learns: bool = False  # so that a checkpoint of the decoder alone is not enough
+
+
 @runtime_checkable
 class Term(Protocol):
-    """A further term of the decoder's loss (Balle et al. 2022, section V-A c)."""
+    """A further term of the decoder's loss (Balle et al. 2022, section V-A c). It may state `facts()`."""
 
     def objection(self, records: Tensor) -> str | None:
         """Why it does not apply to such records (n, ...), as a sentence; None if it does."""
@@ -95,6 +101,9 @@ class Adversarial:
     def __post_init__(self) -> None:
         check_fields(self, weight=above(0), lr=above(0))
 
+    def facts(self) -> TermFacts:
+        return TermFacts(learns=True)
+
     def objection(self, records: Tensor) -> str | None:
         try:
             with torch.device("meta"):
@@ -150,9 +159,9 @@ def fit(
 ) -> int:
     """Minimise the losses of every leg, and end with the best weights; how many legs were needed.
 
-    A leg yields the loss of each step, and goes on after it: schedules and draws are a leg's. Weights are compared
-    after each leg, and training stops after `patience` of them without progress. The norm of a gradient is at most
-    `clip`.
+    A leg yields the loss of each step, and goes on after it: schedules and draws are a leg's, checkpoints those of
+    `legs`. Weights are compared after each leg, and training stops after `patience` of them without progress. The norm
+    of a gradient is at most `clip`.
     """
     count, best_leg = 0, 1
     for count, losses in enumerate(legs, 1):

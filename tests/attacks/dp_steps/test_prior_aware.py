@@ -1,6 +1,8 @@
 """Candidates told apart by the published steps of DP-SGD, against slow definitions and the best that can be done."""
 
+import runpy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +10,13 @@ import torch
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.bounds import best_success
 from lostwax.games import Hints, Knowledge, Records
 from lostwax.games.protocols import refusal
 from lostwax.nets import mlp
 from lostwax.trainers.stacked import Architecture, record_gradients
 
+PAPERS = Path(__file__).parents[3] / "papers"
+best_success = runpy.run_path(str(PAPERS / "lib" / "other_bounds.py"))["best_success"]
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 5, 400, seed=0)
 NET = mlp(64, 5, 10)
 FULL = lw.DPSGD(lr=0.5, clip=0.1, noise_multiplier=4.0, steps=10, init=lw.inits.LeCunNormal())

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 import lostwax as lw
-from attacks.weak.game import NET, QUICK, knowledge, victims
+from attacks.weak.game import NET, QUICK, TRAINER, knowledge, victims
 from full_disk import no_file_over
+from lostwax.attacks.weak import training
+from lostwax.attacks.weak.training import Heads
 
 _, RELEASE = victims(5)
 
@@ -55,6 +57,67 @@ def test_another_architecture_is_refused(tmp_path):
         other.tune(trained, knowledge(), seed=0)
 
 
+class PowerCutError(Exception):
+    """The power went off."""
+
+
+def test_a_training_that_was_cut_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
+    attack = replace(QUICK, steps=30, decoder=lw.decoders.MLPDecoder(width=16, dropout=0.2))  # ten legs of three steps
+    whole = attack.prepare(knowledge(), seed=0)
+    monkeypatch.setattr(training, "SECONDS", 0)  # a checkpoint after every leg
+    kept = replace(attack, checkpoint=tmp_path / "kept")
+    legs, batches = [], Heads.batches
+
+    def until_the_fifth(heads, steps, *settings):
+        legs.append(steps.start)
+        if len(legs) == 5:
+            raise PowerCutError
+        return batches(heads, steps, *settings)
+
+    monkeypatch.setattr(Heads, "batches", until_the_fifth)
+    with pytest.raises(PowerCutError):
+        kept.prepare(knowledge(), seed=0)
+    assert same(kept.prepare(knowledge(), seed=0), whole)
+    assert legs == [0, 3, 6, 9, 12, 12, 15, 18, 21, 24, 27]
+    assert same(kept.prepare(knowledge(), seed=0), whole)  # it is over, and nothing is trained again
+    assert len(legs) == 11
+
+
+def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path):
+    whole = QUICK.prepare(knowledge(), seed=0)
+    kept = replace(QUICK, checkpoint=tmp_path)
+    with (
+        no_file_over(20_000),
+        pytest.warns(RuntimeWarning, match=r"state\.safetensors could not be.*Training continues"),
+    ):
+        trained = kept.prepare(knowledge(), seed=0)
+    assert same(trained, whole)
+    assert [path.name for path in tmp_path.iterdir()] == ["belongs_to.json"]
+    assert same(kept.prepare(knowledge(), seed=0), whole)
+
+
+def test_a_damaged_owner_is_named(tmp_path):
+    kept = replace(QUICK, checkpoint=tmp_path)
+    kept.prepare(knowledge(), seed=0)
+    (tmp_path / "belongs_to.json").write_text("{")
+    with pytest.raises(ValueError, match=r"belongs_to\.json is damaged .*Delete its folder"):
+        kept.prepare(knowledge(), seed=0)
+
+
+def test_a_damaged_state_is_named_wherever_the_damage_is(tmp_path):
+    kept = replace(QUICK, checkpoint=tmp_path)
+    kept.prepare(knowledge(), seed=0)
+    path, checkpoint = tmp_path / "state.safetensors", training.Checkpoint(tmp_path)
+    content = path.read_bytes()
+    assert checkpoint.read(torch.device("cpu")) is not None
+    for place in (*range(0, 400, 7), *range(400, len(content), len(content) // 200), len(content) - 1):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(ValueError, match=r"state\.safetensors (cannot be read|is damaged).*Delete"):
+            checkpoint.read(torch.device("cpu"))
+    with pytest.raises(ValueError, match=r"state\.safetensors is damaged"):
+        kept.prepare(knowledge(), seed=0)
+
+
 def test_a_save_on_a_full_disk_leaves_the_earlier_one(tmp_path):
     trained = QUICK.prepare(knowledge(), seed=0)
     with no_file_over(5_000), pytest.raises(OSError, match=r"save: .*reconstructor\.safetensors could not be written"):
@@ -88,6 +151,25 @@ def test_an_edited_number_is_noticed_and_saves_of_earlier_versions_are_read(tmp_
         QUICK.load(tmp_path, knowledge())
     path.write_text(json.dumps(words | {"tensors": words["tensors"].partition(":")[0]}))  # as up to 0.2.0
     assert same(QUICK.load(tmp_path, knowledge()), trained)
+
+
+def test_a_checkpoint_of_another_training_is_left_alone(tmp_path):
+    kept = replace(QUICK, checkpoint=tmp_path)
+    kept.prepare(knowledge(), seed=0)
+    before = (tmp_path / "state.safetensors").read_bytes()
+    for attack, game, seed, name in (
+        (replace(kept, lr=1e-4), knowledge(), 0, "attack.lr"),
+        (kept, knowledge(replace(TRAINER, steps=11)), 0, "trainer.steps"),
+        (kept, knowledge(), 1, "start"),
+    ):
+        with pytest.raises(ValueError, match=rf"belongs to another training: its {name} is .*Name another folder"):
+            attack.prepare(game, seed=seed)
+    assert (tmp_path / "state.safetensors").read_bytes() == before
+
+
+def test_a_discriminator_is_not_in_a_checkpoint(tmp_path):
+    with pytest.raises(ValueError, match="a checkpoint does not include the discriminator"):
+        replace(QUICK, terms=(lw.learning.Adversarial(),), checkpoint=tmp_path)
 
 
 def test_the_users_net_is_left_as_it_is():

@@ -12,16 +12,22 @@ In the second case a row is described by four numbers: how far it agrees with th
 its numbers are, and how much it moves of what its embedding predicts. A quadratic score of them was learned once
 (`benchmarks/words.py --fit`); it is fitted again to the audited model, without texts. The list is cut where the tail of
 the scores of silent tokens, which hardly any text has, predicts a share of wrong words (Marandon et al. 2022 prove that
-nulls which were not trained on calibrate any score). With SGD, where silent tokens move less than likely words do, the
-score is how far a row moves against the others. Without enough silent tokens there is a ranking and no list. A frozen
-table is not read: words also move the first layer, along their embeddings, but no threshold for a list holds there.
+nulls which were not trained on calibrate any score). With SGD, where silent tokens move less than likely words do, what
+is cut is how far a row moves against the others. Without enough silent tokens there is a ranking and no list.
+
+With a frozen table, what q, k and v of the first layer moved by is a sum over words: some vector times the word's
+embedding. There are more words than numbers in an embedding, but fewer than the squares of these: words are ranked by
+what they are needed for to explain the movement's second moments (sparse Bayesian learning, Wipf and Rao 2007; the
+multiplicative steps of SPICE, Stoica et al. 2011). Adam divides by sizes of gradients, so that all columns move alike:
+those of embeddings are scaled alike too.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -45,12 +51,21 @@ EXTREME, LEVEL = 5, 0.01  # words are there if more tokens than by chance are ab
 MARGIN = 1.5  # times as many wrong words are reckoned with: words that nearly occur are no silent tokens
 HIDDEN = 0.1  # share of a row's numbers that change: below, rounding decides which rows move
 TOGETHER, CROWD = 0.25, 100  # mean of unit movements, of as many rows at least: they are pushed one way
+ROUNDS, UNEXPLAINED = 8, 1e-3  # of sparse Bayesian learning; share of the movement that no word explains at least
+ALIKE, WIDEST = 0.02, 640  # share of the directions of the movement in which words move it alike; most of the others
 
 # constant, then agreement c, size s, evenness l, predicted part p: c s l p cc cs cl cp ss sl sp ll lp pp
-SCORE = (-5.787, 0.057, 1.898, 1.066, 3.932, 0.068, -0.298, -0.46, -0.27, -0.292, -0.221, 1.108, -0.088, -0.429, 1.212)
+ADAM = (-5.787, 0.057, 1.898, 1.066, 3.932, 0.068, -0.298, -0.46, -0.27, -0.292, -0.221, 1.108, -0.088, -0.429, 1.212)
+SGD = (-10.68, 0.006, 1.316, 0.489, -0.056, 0.036, 0.105, 0.012, -0.004, 0.431, 0.353, 0.024, 0.214, 0.005, 0.013)
 
 TABLES = ("embed_tokens", "word_embeddings", "wte", "token_embd", "tok_embeddings", "embed_in", "shared")
 HEADS = ("lm_head", "embed_out", "output")
+FIRST_LAYER = re.compile(
+    r"(?:^|\.)(?:layers?|h|blk)\.0\.(?:.*\.)?(?:q_proj|k_proj|v_proj|gate_proj|up_proj|query|key|value|c_attn|"
+    r"attn_q|attn_k|attn_v|ffn_gate|ffn_up)\.weight$"
+)
+FIRST_NORM = re.compile(r"(?:^|\.)(?:layers?|h|blk)\.0\.(?:input_layernorm|attn_norm|ln_1|input_norm)\.weight$")
+LATER = re.compile("gate|up")  # parts of it whose inputs are no embeddings
 
 Array = NDArray[np.float64]
 
@@ -76,7 +91,8 @@ class Movement(StrEnum):
     ROWS = "some rows of the table moved, the others stayed"
     STEPS = "every row moved, by steps of one size, as with Adam"
     GRADIENTS = "every row moved, as far as its gradients, as with SGD"
-    FROZEN = "the table stayed, other weights moved"
+    FROZEN = "the table stayed, the first layer moved"
+    OTHER = "the table stayed, and no first layer that moved was recognised"
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,11 +144,11 @@ class TunedWords:
         if bool(stays.all()):
             head, tuned_head = _head(base), _head(tuned)
             if head is None or tuned_head is None:
-                return _frozen(len(table), base, tuned)
+                return _of_first_layer(before, base, tuned)
             table = _Pair(head, tuned_head)
             quiet, stays = quiet[: len(table)], table.stays()
             if bool(stays.all()):
-                return _frozen(len(table), base, tuned)
+                return _of_first_layer(before, base, tuned)
         if float(stays.double().mean()) > QUIET and not (table.hidden or table.pushed(stays)):
             rows = self._moved_rows(table, stays, quiet)
             if rows.listed or int(quiet.sum()) < FEWEST:
@@ -155,15 +171,20 @@ class TunedWords:
         features, spread, against = _features(table)
         movement = Movement.STEPS if spread < SPREAD and not table.hidden else Movement.GRADIENTS
         terms = _quadratic(features)
-        score = terms @ np.array(SCORE) if movement is Movement.STEPS else against
+        score = terms @ np.array(ADAM if movement is Movement.STEPS else SGD)
+        unread = WordList(movement, torch.from_numpy(np.argsort(-score, kind="stable")), np.zeros(len(score)), 0, 0.0)
         if movement is Movement.GRADIENTS and (table.hidden or table.kept.itemsize < 4):
             why = f"{_kind(table.kept)} hides small movements, and silent tokens say too little of others."
-        elif int(silent.sum()) < FEWEST:
-            why = _too_few(int(silent.sum()))
-        else:
-            return self._cut(movement, _refitted(terms, score) if movement is Movement.STEPS else score, silent.numpy())
-        order = torch.from_numpy(np.argsort(-score, kind="stable"))
-        return WordList(movement, order, np.zeros(len(score)), 0, 0.0, why)
+            return replace(unread, unlisted_because=why)
+        if int(silent.sum()) < FEWEST:
+            return replace(unread, unlisted_because=_too_few(int(silent.sum())))
+        if movement is Movement.STEPS:
+            return self._cut(movement, _refitted(terms, score), silent.numpy())
+        certain = self._cut(movement, against, silent.numpy())  # the others stay ranked by the score
+        order = torch.cat([certain.words, unread.order[~torch.isin(unread.order, certain.words)]])
+        return replace(
+            certain, order=order, probability=np.where(np.arange(len(order)) < certain.listed, certain.probability, 0.0)
+        )
 
     def _cut(self, movement: Movement, score: Array, silent: NDArray[np.bool_]) -> WordList:
         order, quiet = np.argsort(-score, kind="stable"), np.sort(score[silent])[::-1]
@@ -350,12 +371,62 @@ def _rising(each: Array) -> Array:
     return rising
 
 
-def _frozen(rows: int, base: Mapping[str, StoredRows], tuned: Mapping[str, StoredRows]) -> WordList:
-    """No list, and no ranking: the table and its head stayed."""
-    matrices = [name for name, before in base.items() if len(before.shape) == 2]
-    same = all(name in tuned and _Pair(base[name], tuned[name]).stays().all() for name in matrices)
-    movement, why = Movement.NONE if same else Movement.FROZEN, "words are read from the table of embeddings alone."
-    return WordList(movement, torch.arange(rows), np.zeros(rows), 0, 0.0, why)
+def _of_first_layer(table: StoredRows, base: Mapping[str, StoredRows], tuned: Mapping[str, StoredRows]) -> WordList:
+    """Words ranked by what they are needed for to explain how the first layer moved."""
+    rows, width = table.shape
+    changes = {}
+    for name, before in base.items():
+        if FIRST_LAYER.search(name) and name in tuned and before.shape == tuned[name].shape:
+            every = slice(0, before.shape[0])
+            change = tuned[name][every].float() - before[every].float()
+            change = change if change.shape[1] == width else change.mT
+            if change.shape[1] == width and bool(change.any()):
+                changes[name] = change
+    none = WordList(Movement.FROZEN, torch.arange(rows), np.zeros(rows), 0, 0.0, "no threshold for a list holds.")
+    if not changes:
+        same = all(
+            name in tuned and _Pair(base[name], tuned[name]).stays().all()
+            for name in base
+            if len(base[name].shape) == 2
+        )
+        return replace(none, movement=Movement.NONE if same else Movement.OTHER)
+    by_words = [change for name, change in changes.items() if not LATER.search(name)] or list(changes.values())
+    norms = [tensor for name, tensor in base.items() if FIRST_NORM.search(name) and len(tensor.shape) == 1]
+    scale = norms[0][slice(0, width)].float() if norms else torch.ones(width)
+    return replace(none, order=_explained(table, scale, torch.cat(by_words)).argsort(descending=True))
+
+
+def _explained(table: StoredRows, scale: Tensor, change: Tensor) -> Tensor:
+    """(v,) how much of the second moments of (m, d) movements each word explains, over what it would by chance."""
+    rows, width = table.shape
+    each = max(1, BLOCK // width)
+
+    def units() -> Iterator[tuple[slice, Tensor]]:
+        for first in range(0, rows, each):
+            x = table[part := slice(first, min(rows, first + each))].float()
+            yield part, x * scale / x.norm(dim=1, keepdim=True).clamp_min(1e-30)
+
+    moments = sum((x.mT @ x for _, x in units()), torch.zeros(width, width))
+    columns = moments.diagonal().double().sqrt().clamp_min(1e-30)  # (d,)
+    rounded = float((change == 0).double().mean())  # numbers that stayed, as half-precision files hide small movements
+    change = (change / change.square().mean(0).sqrt().clamp_min(1e-30)).double()
+    sizes, directions = (part.flip(-1) for part in torch.linalg.eigh(change.mT @ change))  # the largest first
+    alike = int(ALIKE * int((sizes > 1e-6 * sizes[0]).sum()))
+    window = slice(alike, alike + WIDEST)
+    seen = (sizes[window] / sizes[window].sum()).diag()  # (k, k)
+    basis = (directions / columns.unsqueeze(1))[:, window].float()  # (d, k)
+    weight, score = torch.full((rows,), 1.0 / width), torch.zeros(rows)
+    total = basis.mT @ moments @ basis / width
+    for _ in range(ROUNDS):
+        inverse = torch.linalg.inv(total.double() + (UNEXPLAINED + rounded) / len(seen) * torch.eye(len(seen)))
+        middle, inverse = (inverse @ seen @ inverse).float(), inverse.float()
+        total.zero_()
+        for part, x in units():
+            x = x @ basis
+            score[part] = ((x @ middle) * x).sum(1) / ((x @ inverse) * x).sum(1).clamp_min(1e-30)
+            weight[part] *= score[part].clamp_min(0).sqrt()
+            total += (x * weight[part].unsqueeze(1)).mT @ x
+    return score
 
 
 def _table(tensors: Mapping[str, StoredRows]) -> StoredRows:

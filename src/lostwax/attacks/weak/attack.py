@@ -17,6 +17,7 @@ from lostwax.attacks.weak.readers import Reader, SetReader
 from lostwax.attacks.weak.training import HEADS_AT_A_TIME, HeadScale, ReadAndDecode, TrainingData, dealt_classes
 from lostwax.fields import above, at_least, check_fields, expect, redacted
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release, Threat
+from lostwax.games.facts import stated
 from lostwax.games.protocols import accepted
 from lostwax.inits import trainable
 from lostwax.learning.costs import Cost, Rate
@@ -29,12 +30,16 @@ from lostwax.learning.training import (
     ErrorLine,
     SavedFolder,
     Term,
+    TermFacts,
     answer,
     check_same,
     part,
     torch_seed,
     unlearnable,
 )
+from lostwax.provenance import fingerprint
+from lostwax.shadows import Game
+from lostwax.shadows.identity import describe, identity
 
 LEARNING = 0.6  # share of the time that goes into learning; the rest is for preparing and guessing
 
@@ -100,7 +105,7 @@ class WeakRecoNN:
     `validation` of the prior, but at least eight training sets' worth or half of it. `augment` makes more of the rest.
 
     On a GPU it computes in bfloat16 if `half`, and with torch.compile if `compile`; all on `device` (None: the
-    prior's).
+    prior's). With a folder as `checkpoint`, the same call resumes an interrupted training.
     """
 
     reader: Reader = field(default_factory=SetReader)
@@ -120,6 +125,7 @@ class WeakRecoNN:
     validation: float = 0.05
     half: bool = True
     compile: bool = False
+    checkpoint: str | Path | None = None
     device: str | None = None
 
     def __post_init__(self) -> None:
@@ -128,6 +134,11 @@ class WeakRecoNN:
         expect(self, "mae", "above 0 where mse is 0", self.mae + self.mse > 0)
         enough = self.shadows is None or self.shadows >= self.batch_size
         expect(self, "shadows", f">= batch_size={self.batch_size}, or None", enough)
+        if self.checkpoint is not None and any(stated(term, TermFacts()).learns for term in self.terms):
+            raise ValueError(
+                "WeakRecoNN: a checkpoint does not include the discriminator of terms=(Adversarial(), ...). Leave out "
+                "one of the two."
+            )
 
     def objection(self, knowledge: Knowledge) -> str | None:
         prior = knowledge.prior
@@ -187,7 +198,7 @@ class WeakRecoNN:
         with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
             reads = self._net(knowledge, span)
         parts = knowledge.net, knowledge.access, classes, data.heads.scale, reads, span
-        return self._trained(TrainedOnHeads(*parts, *UNKNOWN_ERRORS, self), data, seed)
+        return self._trained(TrainedOnHeads(*parts, *UNKNOWN_ERRORS, self), knowledge, data, seed)
 
     def tune(self, trained: TrainedOnHeads, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
         """Adapt a copy of a reconstructor to other heads, such as those of DP-SGD (Maciazek and Allison 2025)."""
@@ -197,7 +208,7 @@ class WeakRecoNN:
         check_same("WeakRecoNN.tune: the reconstructor was trained", before, now, "Tune it with")
         data = training.training_data(self, knowledge, trained.span, trained.classes, seed)
         start = trained._replace(net=knowledge.net, scale=data.heads.scale, reads=deepcopy(trained.reads), attack=self)
-        return self._trained(start, data, seed)
+        return self._trained(start, knowledge, data, seed)
 
     def load(self, folder: str | Path, knowledge: Knowledge) -> TrainedOnHeads:
         """A reconstructor that `save` wrote, for the knowledge's net and access, which are not saved."""
@@ -230,9 +241,23 @@ class WeakRecoNN:
         reads = ReadAndDecode(reader, decoder).to(span.shift).eval()
         return reads.to(memory_format=torch.channels_last) if span.shift.is_cuda else reads  # faster on tensor cores
 
-    def _trained(self, start: TrainedOnHeads, data: TrainingData, seed: int) -> TrainedOnHeads:
-        training.train(start.reads, data, self, seed=seed)
+    def _trained(self, start: TrainedOnHeads, knowledge: Knowledge, data: TrainingData, seed: int) -> TrainedOnHeads:
+        checkpoint = None
+        if self.checkpoint is not None:
+            checkpoint = training.Checkpoint.of(self.checkpoint, self._owner(start, knowledge, seed))
+        training.train(start.reads, data, self, checkpoint, seed=seed)
         wrong, _ = training.errors(start.reads, data)  # (v, g)
         features = answer(start.reads.reader, data.unseen[0], HEADS_AT_A_TIME).flatten(0, 1)
         line = ErrorLine.fit(features, wrong.flatten())
         return start._replace(error_line=line, validation_error=float(wrong.mean()))
+
+    def _owner(self, start: TrainedOnHeads, knowledge: Knowledge, seed: int) -> dict[str, str]:
+        """All that determines a training."""
+        settings = replace(self, checkpoint=None, device=None, augment=None)
+        return {
+            **describe("attack", settings),
+            "attack.augment": repr(self.augment),
+            "access": repr(start.access),
+            "start": fingerprint(*start.reads.state_dict().values()),
+            **identity(Game(knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior, seed)),
+        }

@@ -110,7 +110,7 @@ class Augmented:
         return Records.together(parts)
 
     def __repr__(self) -> str:
-        """With the backbone's fingerprint, by which saved attacks recognise it."""
+        """With the backbone's fingerprint, by which checkpoints recognise it."""
         name = "None"
         if self.backbone is not None:
             name = f"{type(self.backbone).__name__} #{fingerprint(*self.backbone.state_dict().values())}"
