@@ -25,7 +25,6 @@ from torch.nn.parameter import is_lazy
 
 import lostwax
 from instances import INSTANCES, instances
-from lostwax import nets
 from lostwax.access import Weights
 from lostwax.adapters import OwnTraining
 from lostwax.games import Cohort, Hints, Informed, Knowledge, Records, Release, Weak
@@ -33,6 +32,7 @@ from lostwax.games.protocols import refusal
 from lostwax.shadows import Game, Local, Store
 from lostwax.trainers import DPSGD, GD, Optimum
 from rooms import modules
+from sentences import TextClassifier
 
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 OURS = tuple(str(Path(file).parent) for file in (lostwax.__file__, __file__))
@@ -328,7 +328,7 @@ def test_attack_is_deterministic_and_a_function_of_the_release(attack, parts):
     games = [Knowledge(net, trainer, threat, Weights(), prior) for trainer in trainers]
     games.append(Knowledge(net, trainers[1], Weak(size=3), Weights(), prior))
     words = [Records((100 * part.x).long() % 9, part.y) for part in parts]
-    text = nets.TextClassifier(9, 4, 3, width=8, layers=1)
+    text = TextClassifier(9, 4, 3, width=8, layers=1)
     games.append(Knowledge(text, trainers[1], Informed(words[0]), Weights(), words[1]))
     knowledge = next(game for game in games if attack.objection(game) is None)
     trainer, threat, net = knowledge.trainer, knowledge.threat, knowledge.net

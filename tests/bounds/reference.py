@@ -9,6 +9,8 @@ By Neyman and Pearson gamma(nu(L > c)) = mu(L > c): choosing c gives a pair (kap
 from __future__ import annotations
 
 import math
+import runpy
+from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -16,7 +18,7 @@ from mpmath import mp, mpc, mpf
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import ndtr
 
-from lostwax.bounds.random_batches import limits
+limits = runpy.run_path(str(Path(__file__).parents[2] / "papers" / "lib" / "other_bounds.py"))["limits"]
 
 
 def contour_pair(

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from lostwax.nets import TextClassifier, lora, mlp
+from lostwax.nets import lora, mlp
+from sentences import TextClassifier
 
 
 def test_an_adapted_net_starts_as_the_net_itself():

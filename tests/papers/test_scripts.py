@@ -210,8 +210,9 @@ def data(tmp_path_factory):
         np.savez(folder / f"{name}.npz", images=images if size == 28 else np.stack([images] * 3, -1), **labels)
     with np.load(folder / "mnist.npz") as digits:  # EMNIST counts from 1
         np.savez(folder / "emnist_letters_part.npz", **{**digits, "labels": digits["labels"] + 1})
+    vgg11 = runpy.run_path(str(Path(__file__).parents[2] / "papers" / "lib" / "victims.py"))["vgg11"]
     for name in ("vgg11", "vgg11_plain"):
-        write_tensors(folder / f"{name}.safetensors", lw.nets.vgg11(size=16)[:-1].state_dict())
+        write_tensors(folder / f"{name}.safetensors", vgg11(size=16)[:-1].state_dict())
     write_tensors(folder / "lpips_alex.safetensors", random_lpips())
     torch.save(random_mobilenet().state_dict(), folder / "mobilenet_v2-random.pth")
     faces(folder / "celeba")

@@ -3,13 +3,9 @@
 from lostwax.bounds.batch_sizes import Allocation, FixedSize, TruncatedPoisson
 from lostwax.bounds.bound import Plan, bound, calibrate
 from lostwax.bounds.ceiling import Ceiling, Floor
+from lostwax.bounds.closed_forms import from_dp, from_rdp, from_zcdp
 from lostwax.bounds.correlated import Correlated, CorrelatedBins
 from lostwax.bounds.goals import Attribute, Goal, MeanSquaredError, Membership, Record, Records
-from lostwax.bounds.inequalities import (
-    from_dp,
-    from_rdp,
-    from_zcdp,
-)
 from lostwax.bounds.kappa import (
     kappa_from_samples,
     log_kappa_ball,

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from lostwax import files
 from lostwax.bounds import bound, from_dp, from_rdp
-from lostwax.bounds.inequalities import ADJACENCY, epsilon_of, renyi_epsilons
+from lostwax.bounds.closed_forms import ADJACENCY, epsilon_of
+from lostwax.bounds.step_law import renyi_epsilons
 from lostwax.reports.charts import COLOURS, draw_ceiling, draw_errors, draw_knowledge, draw_roc, style
 from lostwax.reports.gallery import are_pictures, has_records, table_columns
 

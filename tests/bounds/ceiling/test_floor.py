@@ -11,7 +11,7 @@ from scipy.special import entr
 
 from lostwax.bounds import BallsInBins, MeanSquaredError, Poisson, bound
 from lostwax.bounds.ceiling import discrete_floor, gaussian_floor
-from lostwax.bounds.inequalities import renyi_epsilons, step_divergence
+from lostwax.bounds.step_law import renyi_epsilons, step_divergence
 
 GAMES = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "goals.py"))
 

@@ -6,8 +6,8 @@ import pytest
 
 from lostwax.bounds import from_rdp, from_zcdp
 from lostwax.bounds.closed_forms import gaussian
-from lostwax.bounds.inequalities import renyi_epsilons
 from lostwax.bounds.random_batches import subsampled
+from lostwax.bounds.step_law import renyi_epsilons
 
 ORDERS = [1 + float(x) for x in np.geomspace(0.05, 100, 300)]
 
