@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import lostwax as lw
 from audits.test_conclusion import CHANCE, FAR, audit_of, audits, proven
-from lostwax.audits.cells import TargetRead
+from lostwax.audits.audit import TargetRead
 from lostwax.audits.conclusion import most_advantage
 from lostwax.audits.decision import LOW, Suggestion, decide
 from lostwax.audits.membership import MembershipFinding

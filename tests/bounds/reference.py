@@ -9,8 +9,6 @@ By Neyman and Pearson gamma(nu(L > c)) = mu(L > c): choosing c gives a pair (kap
 from __future__ import annotations
 
 import math
-import runpy
-from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -18,7 +16,9 @@ from mpmath import mp, mpc, mpf
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import ndtr
 
-limits = runpy.run_path(str(Path(__file__).parents[2] / "papers" / "lib" / "other_bounds.py"))["limits"]
+from of_papers import paper_lib
+
+limits = paper_lib("other_bounds").limits
 
 
 def contour_pair(

@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 from lostwax.nets import lora, mlp
-from sentences import TextClassifier
+from of_papers import paper_lib
+
+TextClassifier = paper_lib("sentences").TextClassifier
 
 
 def test_an_adapted_net_starts_as_the_net_itself():

@@ -8,8 +8,10 @@ import lostwax as lw
 from lostwax.games import Cohort
 from lostwax.trainers.linear_response import BaseTrajectory
 from lostwax.trainers.stacked import flat
-from sentences import TextClassifier
+from of_papers import paper_lib
 from trainers.reference import tangents
+
+TextClassifier = paper_lib("sentences").TextClassifier
 
 
 def sentences(n, seed, vocabulary=20, length=4):
@@ -63,6 +65,9 @@ def test_linear_response_takes_tokens():
 def test_whole_numbers_are_refused_where_they_cannot_be_tokens():
     with pytest.raises(ValueError, match="Whole numbers are taken for tokens"):
         lw.GD(lr=0.1, steps=1)(lw.nets.mlp(4, 2), dealt(sentences(10, 0), sentences(2, 1)), seed=0)
-    net, trainer = TextClassifier(20, 4, width=8), lw.DPSGD(lr=0.1, steps=1, noise_multiplier=1.0, clip=1.0)
+    net, trainer = (
+        TextClassifier(20, 4, width=8),
+        lw.DPSGD(lr=0.1, steps=1, noise_multiplier=1.0, clip=1.0),
+    )
     with pytest.raises(TypeError, match="expected floating-point inputs"):
         trainer(net, dealt(sentences(10, 0), sentences(2, 1)), seed=0)

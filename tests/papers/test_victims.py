@@ -1,12 +1,11 @@
 """VGG."""
 
-import runpy
-from pathlib import Path
-
 import torch
 from torch import nn
 
-vgg11 = runpy.run_path(str(Path(__file__).parents[2] / "papers" / "lib" / "victims.py"))["vgg11"]
+from of_papers import paper_lib
+
+vgg11 = paper_lib("victims").vgg11
 
 
 def test_the_base_model_of_s2():

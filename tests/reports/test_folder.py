@@ -36,7 +36,7 @@ def drawn_once():
 
     def drawn_before(audit):
         line = audit.findings[0]
-        which = (audit.ceiling is None, line.neurons is None, tuple(line.null_errors), audit.chance)
+        which = (audit.ceiling is None, tuple(line.null_errors), audit.chance)
         errors = (one.tobytes() for finding in audit.findings for one in finding.errors.values())
         key = (which, audit.threshold, *errors)
         return kept[key] if key in kept else kept.setdefault(key, drawn(audit))

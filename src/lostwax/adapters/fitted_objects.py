@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import NotReadError
-from lostwax.adapters.sklearn.held_tables import Attached, held_columns, held_labels
+from lostwax.adapters.sklearn.held_tables import held_columns, held_labels
 from lostwax.adapters.sklearn.pipelines import PipelineReader
 from lostwax.adapters.sklearn.reading import read_tables
 from lostwax.adapters.sklearn.survival import Cox, cox_of, has_hazards, publish_cox
@@ -84,7 +84,7 @@ def released(model: Any, data: Any, sample_weight: Any = None, reason: str = "it
 def _held_targets(model: Any, labels: Tensor) -> str | None:
     """Where an object holds a target of all rows, in their order or sorted."""
     y = labels.double().reshape(len(labels), -1)
-    columns = held_columns(Attached("", model, True), y, Columns((), ((),) * y.shape[1]))
+    columns = held_columns(model, y, Columns((), ((),) * y.shape[1]))
     return held_labels(model, labels) or next((column.path for column in columns), None)
 
 

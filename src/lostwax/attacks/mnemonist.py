@@ -305,7 +305,7 @@ class MnemonistRecoNN:
         return self.mnemonist.objection(knowledge, self.models) or objection_to(self.attack, knowledge)
 
     def facts(self) -> AttackFacts:
-        return AttackFacts(reads_weights=True, device=self.attack.device, inside=self.attack)
+        return AttackFacts(device=self.attack.device, inside=self.attack)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Focused:
         return self.learn(*shadow_tables(self.attack, accepted(self, knowledge), seed), seed=seed)

@@ -272,7 +272,7 @@ class RecoNN(Shadowed):
         return unlearnable(decoder, self.terms, knowledge.prior.x)
 
     def facts(self) -> AttackFacts:
-        return AttackFacts(strength=20, reads_weights=True, device=self.device, cheaper=self.cheaper)
+        return AttackFacts(strength=20, device=self.device, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and steps of the decoder's training, of which a few are timed if the rate was measured."""

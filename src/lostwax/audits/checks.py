@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.audits.luck import FEWEST
 from lostwax.audits.scoring import pixel_range
-from lostwax.fields import shown
+from lostwax.fields import LARGEST_INT64, shown
 from lostwax.games import Attacker, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.nets import check_values
@@ -374,7 +374,7 @@ def check_minutes(minutes: float | None) -> None:
         return
     if isinstance(minutes, bool) or not isinstance(minutes, int | float):
         raise TypeError(f"audit: expected max_minutes to be a number, or None for no limit, got {shown(minutes)}.")
-    if not 0 < minutes < float("inf"):
+    if not 0 < minutes <= LARGEST_INT64:
         raise ValueError(f"audit: expected max_minutes > 0, or None for no limit, got {shown(minutes)}.")
 
 

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,9 +31,9 @@ from lostwax.adapters.language_models import (
     with_adapter,
 )
 from lostwax.attacks.text.words import TunedWords, WordList
-from lostwax.audits.audit import Audit, Finding
+from lostwax.audits.audit import Audit
 from lostwax.audits.luck import Luck
-from lostwax.audits.play import Answer, Errors, OneGamePerRow, Settings, filled, judged
+from lostwax.audits.play import Answer, OneGamePerRow, Settings, filled, judged
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Guess, Note, Records
 
@@ -181,45 +182,31 @@ class _Judging(OneGamePerRow):
             int(np.isin(numbers.numpy(), common[: len(numbers)]).sum()),
         )
 
-    @property
+    @cached_property
+    def secrets(self) -> Records:
+        """The words, by the numbers of their games."""
+        places = torch.arange(len(self.tokens), dtype=torch.float64)[:, None]
+        return Records(places, torch.zeros(len(self.tokens)))
+
+    @cached_property
     def scoring(self) -> Scoring:
         """The very word or none."""
-        return Scoring.of(self._places, 0.0, with_secrets=True)
+        return Scoring.of(self.secrets.x, 0.0, with_secrets=True)
 
     def guess(self, won: NDArray[np.bool_]) -> Guess:
         """The listed words, and nothing for the others."""
-        x = self._places.masked_fill(torch.from_numpy(~won)[:, None], torch.nan)
+        x = self.secrets.x.masked_fill(torch.from_numpy(~won)[:, None], torch.nan)
         return Guess(Records(x[:, None], torch.zeros(len(won), 1)), torch.from_numpy(won).double()[:, None])
 
-    def check(self, answer: Answer) -> None:
-        """It is made here."""
-
-    def truth(self, answer: Answer) -> Records:
-        """The words, by their places."""
-        return Records(self._places, torch.zeros(len(self.tokens)))
-
-    def finding(self, answer: Answer) -> Finding:
-        """What the list holds, beside a list of frequent words."""
-        truth = self.truth(answer)
-        return self.scoring.finding(
-            "as released", answer.guess, truth, labels=truth.y, seconds=answer.seconds, luck=self._luck
-        )
-
-    def baselines(self, truth: Records) -> dict[str, Errors]:
+    def without_model(self) -> dict[str, Tensor]:
         """An equally long list of frequent words."""
-        return {FREQUENT: self.scoring.errors(self.guess(self.theirs).records.x[:, 0], truth.x)}
+        return {FREQUENT: self.guess(self.theirs).records.x[:, 0]}
 
-    @property
-    def _luck(self) -> Luck:
+    def luck(self, guess: Guess) -> Luck:
         """A sign test of the words that only one of the two lists has."""
         more, less = int((self.ours & ~self.theirs).sum()), int((self.theirs & ~self.ours).sum())
         share, games = float(self.theirs.mean()), len(self.tokens)
         return Luck(games, int(self.ours.sum()), share, 1.0, more, less / games, 0.5, (more, less), (more, less))
-
-    @property
-    def _places(self) -> Tensor:
-        """(n, 1) the number of each game."""
-        return torch.arange(len(self.tokens), dtype=torch.float64)[:, None]
 
 
 def _opened(model: Any) -> LanguageModel:

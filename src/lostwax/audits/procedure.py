@@ -32,7 +32,6 @@ from lostwax.audits.checks import (
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
 from lostwax.audits.luck import needs_swapped, swapped_games
 from lostwax.audits.membership import NOT_MEASURED, Asked, was_in_it
-from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Answer, Dealt, Played, Settings, filled, judged, play
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.clock import Clock, TimeUp
@@ -100,7 +99,7 @@ def audit_procedure(
     cohort, judging = dealt.cohort, dealt.judging
     knowledge, hints = replace(knowledge, prior=dealt.support.prior), judging.hints
     game, rate = before_attacks(
-        lambda: _Trained(knowledge, cohort, judging, settings.seed, clock), knowledge, games=len(cohort), clock=clock
+        lambda: _Trained(knowledge, cohort, judging, settings.seed), knowledge, games=len(cohort), clock=clock
     )
     asked = Asked()
     by_losses = knowledge.facts.given.candidates is None and not knowledge.facts.trainer.deterministic
@@ -114,7 +113,7 @@ def audit_procedure(
         tried = try_all(knowledge, partial(play, game), entrants=attacks or entrants, **options)
         if not tried.lines and answered:
             raise ValueError(f"audit: no attack has an answer in time. {' '.join(tried.unanswered)}")
-        lines = [_told_apart(line, attacks) for line in tried.lines] or [judged(judging, judging.without_model())]
+        lines = [_told_apart(line, attacks) for line in tried.lines] or [judged(judging, judging.blind_answer())]
         tried = tried._replace(lines=tuple(lines))
     metric = judging.scoring.headline.name
     lines = sorted(tried.lines, key=lambda line: (-line.finding.rebuilt.mean(), np.median(line.finding.errors[metric])))
@@ -286,8 +285,8 @@ class _Trained:
     private randomness.
     """
 
-    def __init__(self, knowledge: Knowledge, cohort: Cohort, judging: Dealt, seed: int, clock: Clock) -> None:
-        self.knowledge, self.judging, self.clock = knowledge, judging, clock
+    def __init__(self, knowledge: Knowledge, cohort: Cohort, judging: Dealt, seed: int) -> None:
+        self.knowledge, self.judging = knowledge, judging
         self.release = trained_victims(knowledge, cohort, seed)
         self.seed = int(generator(seed, "adversary").integers(2**62))
         self.untrained = None
@@ -309,10 +308,7 @@ class _Trained:
             games, others = swapped_games(secrets)
             if len(games):
                 swapped = reconstruct(self.release.chosen(others), hints[games])
-        limit, played = min(SECONDS, OF_TIME_LEFT * self.clock.left), (self.knowledge, self.release, guess)
-        with progress("neurons that hold the records"):
-            held = neuron_shares(attack, reconstruct, *played, secrets, hints, seed=self.seed, seconds=limit)
-        return Answer(attack, guess, seconds, held, untrained, swapped, reconstruct.notes)
+        return Answer(attack, guess, seconds, untrained, swapped, reconstruct.notes)
 
 
 def _provenance(knowledge: Knowledge, cohort: Cohort, secrets: Records, lines: Sequence[Played]) -> dict[str, Any]:

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lostwax.audits.cells import TargetRead
 from lostwax.audits.conclusion import worst_lines
 from lostwax.audits.membership import MOST_VICTIMS
 from lostwax.games import Adversary, Guess, Note, Records, Sees
@@ -140,7 +139,7 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
 
 
 def _audit(plain: Mapping[str, Any]) -> Audit:
-    from lostwax.audits.audit import Audit, Finding
+    from lostwax.audits.audit import Audit, Finding, TargetRead
     from lostwax.audits.ceiling import Privacy
     from lostwax.bounds import Ceiling
 
@@ -301,11 +300,6 @@ def _in_finding(finding: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterato
     games, cells, luck = len(plain["games"]), finding.get("cells"), finding.get("luck")
     if finding["rebuilt"] != (as_array(finding["errors"][plain["criterion"]]) <= plain["threshold"]).tolist():
         yield "rebuilt contradicts its errors and the threshold"
-    if (neurons := finding.get("neurons")) is not None:
-        places, rows = neurons["places"], len(neurons["rows"])
-        tables = (neurons["shares"], neurons["standard_errors"])
-        if max(places) >= games or any(list(map(len, table)) != [rows] * len(places) for table in tables):
-            yield "neurons does not hold a number for each neuron, in three of the games"
     if cells is not None and cells["certified"] > cells["exact"]:
         yield "cells has more that are certified than exact"
     if (target := finding.get("target")) is not None:

@@ -209,7 +209,7 @@ def _judged(
     judging = ChangedRows(truth, pool, public.x.mean(0, keepdim=True), public, scoring, public, "record")
     guess = replace(guess, records=guess.records.to("cpu"), confidence=guess.confidence.cpu())
     known = None if labels_given else torch.ones(truth.y.shape, dtype=torch.bool)
-    line = judging.scored("as released", Answer(attack, guess, seconds), known)
+    line = judging.line("as released", Answer(attack, guess, seconds), known)
     return filled(
         judging,
         [line],

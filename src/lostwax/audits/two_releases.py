@@ -32,14 +32,12 @@ from lostwax.attacks.two_releases import (
     subtract_trees,
     subtracted,
 )
-from lostwax.audits.audit import Audit, Verdict
-from lostwax.audits.cells import CellsKept
+from lostwax.audits.audit import Audit, CellsKept, Verdict
 from lostwax.audits.changed_rows import ChangedRows
 from lostwax.audits.checks import check_rows_differ
-from lostwax.audits.models import read_release
+from lostwax.audits.models import read_release, with_untold
 from lostwax.audits.play import Answer, Played, Settings, filled, of_table
 from lostwax.audits.scoring import Scoring
-from lostwax.audits.untold import with_untold
 from lostwax.games import Adversary, Cells, Columns, Fitted, Guess, Kept, Note, Part, Records, ReleasedTable, Stationary
 from lostwax.games.cells import Revealed
 from lostwax.games.fitted import gap
@@ -206,13 +204,13 @@ def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, sett
 def _line(judging: ChangedRows, name: str, told: Sequence[Told], seconds: float) -> Played:
     """One line of the audit, with what is known of each cell."""
     cells = Cells.joined([each.cells for each in told])
-    x = cells.filled(judging.blind.expand_as(judging.rows.x))
+    x = cells.filled(judging.blind.expand_as(judging.secrets.x))
     labels, known, proven = (torch.cat(parts) for parts in zip(*(each[1:4] for each in told), strict=True))
     guess = Guess(Records(x[:, None], labels[:, None]), torch.ones(len(x), 1, dtype=torch.float64))
-    line = judging.scored(name, Answer(TwoReleases(), guess, seconds), known, proven)
+    line = judging.line(name, Answer(TwoReleases(), guess, seconds), known, proven)
     certain = [each.certain for each in told if each.certain is not None]
     sure = Cells.joined(certain) if len(certain) == len(told) else None
-    counted = CellsKept.of(cells, sure, judging.rows.x, judging.table.x).with_target(line.finding.target)
+    counted = CellsKept.of(cells, sure, judging.secrets.x, judging.table.x).with_target(line.finding.target)
     finding = replace(line.finding, cells=counted)
     if judging.scoring.cells is None and len(told) == 1 and told[0].deviation is not None:
         bars = torch.from_numpy(np.where(cells.kept == Kept.EXACT, 0.0, told[0].deviation.numpy()))

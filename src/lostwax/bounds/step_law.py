@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr, logsumexp
+from scipy.special import erfcx, log_ndtr
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Array
@@ -117,18 +117,6 @@ class StepLaw:
         """Log of the mu-mass above z."""
         shifts = np.arange(self.log_weights.size)
         return float(np.logaddexp.reduce(self.log_weights + log_ndtr(shifts / self.noise - z)))
-
-
-def renyi_epsilons(noise_multiplier: float, sample_rate: float, steps: int, orders: Sequence[float]) -> list[float]:
-    """Renyi epsilons of T Poisson-sampled Gaussian steps, remove direction: T log E_nu[R^a] / (a - 1)."""
-    noise, rate = checks.noise_multiplier(noise_multiplier), checks.sample_rate(sample_rate)
-    count = checks.steps(steps)
-    if rate == 1:
-        return [order * count / (2 * noise**2) for order in orders]
-    z = np.linspace(-12.0, 12 + max(orders) / noise, max(4001, int(max(orders) / noise * 40)))
-    log_null = math.log(z[1] - z[0]) - z**2 / 2 - 0.5 * math.log(2 * math.pi)
-    loss = StepLaw(noise, rate).loss(z)
-    return [count * max(0.0, float(logsumexp(log_null + order * loss))) / (order - 1) for order in orders]
 
 
 def step_divergence(noise_multiplier: float, sample_rate: float) -> float:

@@ -39,21 +39,18 @@ def _run(words: list[str]) -> int:
     if words == ["--version"]:
         print(f"lostwax {__version__}")
         return 0
-    import tyro
+    from tyro.extras import SubcommandApp
 
-    from lostwax.cli.commands import COMMANDS, KAPPAS, misspelt
+    from lostwax.cli import audits, bounds, lists
     from lostwax.exits import ExitedError
     from lostwax.recipes import own_frames
 
-    if (problem := misspelt(words, {**COMMANDS, "kappa": KAPPAS})) is not None:
-        return _refused(problem)
-    app = tyro.extras.SubcommandApp()
-    for name, command in COMMANDS.items():
-        app.command(name=name)(command)
-    baselines = tyro.extras.SubcommandApp()
-    for name, command in KAPPAS.items():
-        baselines.command(name=name)(command)
-    app.command(baselines, name="kappa", help="Choose a baseline: the success of the best blind guess.")
+    app = SubcommandApp()
+    for command in (audits.demo, audits.init, audits.audit, audits.report, audits.simulate, audits.words):
+        app.command(name=command.__name__)(command)
+    app.command(name="list")(lists.show)
+    for command in (bounds.bound, bounds.calibrate):
+        app.command(name=command.__name__)(command)
     log = logging.getLogger("lostwax")  # progress to stderr; stdout is for results
     if not log.handlers:
         log.addHandler(logging.StreamHandler())

@@ -1,21 +1,17 @@
-"""Figures to keep or to show: `audit.plot`, ceilings against noise or epsilon, originals beside reconstructions."""
+"""Figures to keep or to show: `audit.plot`, originals beside reconstructions."""
 
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lostwax import files
-from lostwax.bounds import bound, from_dp, from_rdp
-from lostwax.bounds.closed_forms import ADJACENCY, epsilon_of
-from lostwax.bounds.step_law import renyi_epsilons
 from lostwax.reports.charts import COLOURS, draw_ceiling, draw_errors, draw_knowledge, draw_roc, style
 from lostwax.reports.gallery import are_pictures, has_records, table_columns
 
@@ -24,55 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from lostwax.audits import Audit
-
-ORDERS = [1 + float(excess) for excess in np.geomspace(0.05, 63, 60)]
-COARSE = 1e-3  # dp-accounting's grid: epsilon stays an upper bound, ten times faster
-
-
-def draw_ceilings(
-    path: str | Path,
-    *,
-    baselines: Sequence[float],
-    sample_rate: float = 1.0,
-    steps: int = 1,
-    noise_multipliers: Sequence[float] | None = None,
-    against: Literal["noise", "epsilon"] = "epsilon",
-    delta: float = 1e-5,
-) -> Path:
-    """Plot the ceiling of each baseline against noise or epsilon, with those from RDP and (epsilon, delta) dashed."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    middle = math.sqrt(steps) * sample_rate  # noise at which sqrt(steps) * rate / noise = 1
-    near_both_ends = np.geomspace(max(0.3, 0.15 * middle), max(3.0, 6 * middle), 15)
-    noises = near_both_ends if noise_multipliers is None else np.array(noise_multipliers)
-    epsilons = [epsilon_of(float(noise), sample_rate, steps, delta, COARSE) for noise in noises]
-    across = noises if against == "noise" else np.array(epsilons)
-    figure = Figure(figsize=(6.4, 4.2), dpi=120)
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for number, baseline in enumerate(baselines):
-        exact, renyi, pair = [], [], []
-        for noise, epsilon in zip(noises.tolist(), epsilons, strict=True):
-            ceiling = bound(noise_multiplier=noise, sample_rate=sample_rate, steps=steps, baseline=baseline)
-            exact.append(ceiling.upper)
-            curve = renyi_epsilons(noise, sample_rate, steps, ORDERS)
-            renyi.append(from_rdp(math.log(baseline), ORDERS, curve).upper)
-            pair.append(from_dp(math.log(baseline), epsilon, delta).upper)
-        color = f"C{number}"
-        axes.plot(across, exact, color=color, label=f"exact, blind guess {baseline:g}")
-        axes.plot(across, renyi, "--", color=color, linewidth=1, label="from RDP" if number == 0 else None)
-        axes.plot(across, pair, ":", color=color, linewidth=1, label="from (ε, δ)" if number == 0 else None)
-    label = "noise multiplier" if against == "noise" else f"ε at δ = {delta:g} ({ADJACENCY})"
-    axes.set(xscale="log", xlabel=label, ylabel="ceiling on the success of any attack", ylim=(0, 1.02))
-    axes.set_title(f"Poisson sampling at {sample_rate:g}, {steps:,} steps", fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    target, content = files.named("draw_ceilings", path), io.BytesIO()
-    figure.savefig(content, format=target.suffix.removeprefix(".") or "png")
-    return files.write(target, content.getvalue(), source="draw_ceilings")
-
 
 Picture = NDArray[np.float64]
 

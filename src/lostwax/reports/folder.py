@@ -107,7 +107,8 @@ def _text(value: str) -> str:
 
 
 PAGE, NUMBERS, TABLE, RECORDS, FIGURES = "report.html", "audit.json", "records.csv", "records.safetensors", "figures"
-DRAWINGS = ("errors", "roc", "knowledge", "ceiling", "neurons_best", "neurons_median", "neurons_worst", "rebuilt")
+NEURONS = ("neurons_best", "neurons_median", "neurons_worst")  # of reports up to 0.3.0
+DRAWINGS = ("errors", "roc", "knowledge", "ceiling", *NEURONS, "rebuilt")
 OURS = (PAGE, NUMBERS, TABLE, RECORDS, *(f"{FIGURES}/{name}.png" for name in DRAWINGS))
 MARK = b"lostwax audit"  # near the start of audit.json
 BOUNDS = ("low", "high", "maybe_missing")  # of cells, in the file of records

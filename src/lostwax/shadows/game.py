@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -138,6 +138,12 @@ class Local:
         """One span after another, each in one piece."""
         for span in spans:
             yield together(list(self._chunks(game, span)))
+
+    def each(
+        self, compute: Callable[[int], dict[str, Tensor]], numbers: Iterable[int]
+    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """One number after another."""
+        return ((number, compute(number)) for number in numbers)
 
     def _chunks(self, game: Game, numbers: range) -> Iterator[tuple[Cohort, Release]]:
         first = game.deal(range(1))

@@ -259,7 +259,7 @@ def targets(y: Any, rows: int) -> NDArray[Any]:
         values = values[:, 0]
     if values.ndim == 0 or len(values) != rows:
         raise ValueError(f"audit: expected y with one row per record, {rows} rows as in X, got shape {values.shape}.")
-    if values.ndim > 2 or values.dtype.kind in "cV":
+    if values.ndim > 2 or 0 in values.shape or values.dtype.kind in "cV":
         got = f"{values.dtype} of shape {values.shape}"
         raise ValueError(f"audit: expected y with one label or row of targets per record, got {got}.")
     if np.issubdtype(values.dtype, np.floating):

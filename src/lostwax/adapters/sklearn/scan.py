@@ -23,7 +23,6 @@ from lostwax.adapters.sklearn.training_rows import (
     SURE,
     TrainingRows,
     equal,
-    hidden_rows,
     on_other_scales,
     plain,
     precision,
@@ -81,7 +80,7 @@ def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
     def is_entered(value: Any) -> bool:
         return bool(attributes(value).get("n_features_in_", table.d) == table.d)  # not fitted on other columns
 
-    walk, texts, complete = Walk(part, is_entered=is_entered, leaf=_leaf, pickled=False), dict[str, Any](), True
+    walk, complete = Walk(part, is_entered=is_entered, leaf=_leaf, pickled=False), True
     for holder, members in walk.holders():
         complete &= not any(map(is_too_large, members.values()))
         arrays = {
@@ -89,29 +88,22 @@ def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
             for name, value in members.items()
             if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
         }
-        written = {name: value for name, value in members.items() if isinstance(value, str | bytes)}
-        if arrays or written:
+        if arrays:
             unnamed, path = all(name.isdigit() for name in members), PLACES.sub(r"[\1]", holder)
             path += "" if unnamed or not path else "."
             shown = "[{}]" if unnamed else "{}"
             search.read(path, {shown.format(name): array for name, array in arrays.items()}, unnamed=unnamed)
-            texts |= {f"{path}{shown.format(name)}": text for name, text in written.items()}
-    for path, value in texts.items():
-        for rows in hidden_rows(value, table):
-            search.read_stored(path, rows, {}, named=False)
     search.read_thresholds(attributes(part))
     search.check_own_statistics(attributes(part))
     return search.scanned()._replace(complete=walk.complete and complete)
 
 
 def _leaf(value: Any) -> Any | None:
-    """Texts, and numbers as arrays; nothing of other arrays and of single numbers. Everything else is entered."""
-    if isinstance(value, TEXT):
-        return value if isinstance(value, str) else bytes(value)
+    """Numbers as arrays; nothing of texts, of other arrays and of single numbers. Everything else is entered."""
     if (array := as_array(value)) is not None:
         return array
     is_array = isinstance(value, np.ndarray) and not value.dtype.names and (value.dtype.kind != "O" or value.ndim > 1)
-    is_cell = is_numbers(value) or isinstance(value, np.generic | complex)
+    is_cell = is_numbers(value) or isinstance(value, (*TEXT, np.generic, complex))
     return () if is_array or is_cell or type(value).__module__.startswith(FRAMES) else None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lostwax.adapters.objects import MAX_DEPTH, MAX_SEARCHED, Array, decoded, decompressed, numbers_in
+from lostwax.adapters.objects import Array
 from lostwax.attacks.closed_form.stored import row_keys
 
 SURE = 25.0  # bits: an agreement by accident has a probability of 2^-25
@@ -223,35 +223,3 @@ def on_other_scales(ours: Array, theirs: Array) -> bool:
     single = theirs.dtype.kind == "f" and theirs.dtype.itemsize < 8
     rounding = np.finfo(theirs.dtype if single else np.float64).eps * 64 * np.abs(theirs).max(0)
     return bool((slope != 0).all() and (np.abs(other - slope * centred) <= rounding).all())
-
-
-def hidden_rows(value: str | bytes, table: TrainingRows, depth: int = MAX_DEPTH) -> Iterator[Array]:
-    """Rows of a table (k, d) inside bytes and texts: pickled arrays, raw buffers, lines of CSV or JSON.
-
-    Bytes are read as floating-point numbers at every offset, texts as the numbers that are written in them. In this
-    list, rows of the table are looked for one after the other, and columns, which is how pandas pickles a table.
-    """
-    if len(value) > MAX_SEARCHED:
-        return
-    if depth and (packed := decompressed(value)) is not None:
-        yield from hidden_rows(packed, table, depth - 1)
-    if depth and isinstance(value, bytes) and (text := decoded(value)) is not None:
-        yield from hidden_rows(text, table, depth - 1)
-    if len(value) <= 8 * table.d:
-        return
-    for numbers in numbers_in(value):
-        with np.errstate(invalid="ignore", over="ignore"):
-            own = table.x.astype(numbers.dtype)
-            starts = np.flatnonzero(np.isin(numbers[: max(0, len(numbers) - table.d + 1)], own[:, 0]))
-            rows = numbers[starts[:, None] + np.arange(table.d)]  # (k, d) that start with a value of the first column
-            rows = rows[table.find(rows) >= 0] if len(rows) else rows
-            if not len(rows) and all(_stands_in(numbers, column) for column in own.T):
-                rows = own
-        if len(rows):
-            yield rows
-
-
-def _stands_in(numbers: Array, column: Array) -> bool:
-    """Whether the values of a column (n,) are next to each other."""
-    starts = np.flatnonzero(numbers[: max(0, len(numbers) - len(column) + 1)] == column[0])
-    return any(np.array_equal(numbers[start : start + len(column)], column, equal_nan=True) for start in starts)

@@ -15,6 +15,7 @@ the equations, from starts drawn like the known rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -43,6 +44,20 @@ class Kinds(NamedTuple):
     def as_one(self) -> Kinds:
         """As those of a single guess, (1, n)."""
         return Kinds(self.y[None], self.weight[None])
+
+
+class Rows(NamedTuple):
+    """Answers for missing rows: solved for, or what is expected of them."""
+
+    u: Tensor  # (k, d)
+    y: Tensor  # (k,)
+    certified: Tensor  # (k,) bool
+    predicted: Tensor  # (k,) root mean square error over columns
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """One below the other."""
+        return cls(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)

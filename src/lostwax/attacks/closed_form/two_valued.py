@@ -14,29 +14,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.attacks.closed_form.sections import Kinds, Terms
+from lostwax.attacks.closed_form.sections import Kinds, Rows, Terms
 from lostwax.games import Records
 
 MOST_SETS = 200_000  # of residuals that are tried
 SLACK = 100  # times the rounding error of a sum
 
 
-class Bits(NamedTuple):
-    """Rows of two-valued columns that explain a gap, and no others do."""
-
-    u: Tensor  # (k, d)
-    y: Tensor  # (k,)
-    certified: bool  # residuals are those of the rows, and not free as those of targets
-
-
 def two_valued(
     terms: Terms, gap: Tensor, noise: float, known: Records, kinds: Kinds | None, weight: Tensor
-) -> Bits | None:
+) -> Rows | None:
     """The k missing rows, of these weights; None unless exactly one set of rows explains the gap (C, d + 1)."""
     low, high = known.x.amin(0), known.x.amax(0)
     model, k = terms.model, len(weight)
@@ -60,7 +51,8 @@ def two_valued(
         u = torch.where(bits & varies, high, low)
         y = _labels(terms, gap[:outputs], mix, u, atoms, kinds, weight, error)
         if y is not None:
-            solutions.append(Bits(u, y, kinds is not None))
+            sure = torch.full((k,), kinds is not None)  # residuals are those of the rows, and not free as of targets
+            solutions.append(Rows(u, y, sure, torch.zeros_like(total).expand(k)))
     return solutions[0] if len(solutions) == 1 else None
 
 
