@@ -63,7 +63,6 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of records per model."""
         return sum(self.sizes)
 
 
