@@ -34,6 +34,7 @@ class Descent(Stepwise, ABC):
 
     takes_tokens: ClassVar[bool] = True
     takes_dropout: ClassVar[bool] = True
+    takes_batch_norm: ClassVar[bool] = True
     linear_update: ClassVar[bool] = False  # whether `update` is linear in state and gradient
     place: int | None = field(default=None, metadata={"identity": "if set"})  # of the secret among the records
 

@@ -127,6 +127,7 @@ class Stepwise(ABC):
 
     takes_tokens: ClassVar[bool] = False  # whether inputs may be token numbers
     takes_dropout: ClassVar[bool] = False  # whether nn.Dropout is trained, by private draws
+    takes_batch_norm: ClassVar[bool] = False  # whether a record's gradient may depend on others of its batch
 
     lr: float
     weight_decay: float = 0.0
@@ -235,7 +236,7 @@ class Stepwise(ABC):
     @final
     def _prepare(self, net: nn.Module, cohort: Cohort) -> tuple[Architecture, Cohort]:
         """Check the net and the records, and bring them to one device and dtype."""
-        check_net(net, dropout=self.takes_dropout)
+        check_net(net, dropout=self.takes_dropout, batch_norm=self.takes_batch_norm)
         check_data(cohort, tokens=self.takes_tokens)
         device, dtype = cohort.own.inputs.device, self.computes_in(net)
         ours = Architecture.of(net, device, dtype)
