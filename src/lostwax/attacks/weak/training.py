@@ -23,7 +23,7 @@ from lostwax.learning.standardise import Standardise
 from lostwax.learning.training import Best, Criterion, answer, fit, resume, state_of, torch_seed
 from lostwax.progress import progress
 from lostwax.seeds import generator, seed_torch
-from lostwax.shadows.checkpoints import State
+from lostwax.shadows.checkpoints import KeptState
 
 if TYPE_CHECKING:
     from lostwax.attacks.weak.attack import WeakRecoNN
@@ -156,7 +156,7 @@ class _Training:
         by_time = 0.0 if minutes is None else self.seconds / (60 * minutes)
         return max((self.step + into) / self.attack.steps, by_time)
 
-    def legs(self, checkpoint: State | None, advance: Callable[[int], None]) -> Iterator[Iterator[Tensor]]:
+    def legs(self, checkpoint: KeptState | None, advance: Callable[[int], None]) -> Iterator[Iterator[Tensor]]:
         """Legs until the steps or the minutes are over; state is saved after some of them, and after the last."""
         criteria = [term.begin(self.data.unseen[1].flatten(0, 1)) for term in self.attack.terms]
         run = torch.compile(self.net) if self.attack.compile else self.net
@@ -186,7 +186,7 @@ class _Training:
             yield loss_of(answers.to(secrets.dtype), secrets, self.data, criteria, attack)
             self.step += 1
 
-    def save(self, to: State) -> None:
+    def save(self, to: KeptState) -> None:
         numbers = torch.tensor([self.step, self.seconds, self.best.error], dtype=torch.float64)
         try:
             to.write({**state_of(self.net, self.optimiser, self.best), "numbers": numbers})
@@ -200,7 +200,9 @@ class _Training:
         resume(self.net, self.optimiser, self.best, tensors)
 
 
-def train(net: ReadAndDecode, data: TrainingData, attack: WeakRecoNN, checkpoint: State | None, *, seed: int) -> None:
+def train(
+    net: ReadAndDecode, data: TrainingData, attack: WeakRecoNN, checkpoint: KeptState | None, *, seed: int
+) -> None:
     """Fit the net in place by AdamW, and keep the weights with the least loss on unseen heads."""
 
     def validate() -> float:  # the objective of squared errors
