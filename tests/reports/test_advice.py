@@ -14,7 +14,6 @@ from sklearn.tree import DecisionTreeRegressor
 import lostwax as lw
 from lostwax.games import Adversary, Sees
 from lostwax.reports.advice import answer, attacker, remedies
-from lostwax.reports.html import WORDS, used
 
 
 def test_an_insider_with_the_model_file(audit_of):
@@ -116,15 +115,9 @@ def test_what_it_costs_follows_noise(audit_of):
     assert "accuracy 80.0\N{NO-BREAK SPACE}% instead of 90.0\N{NO-BREAK SPACE}%" in advice[place + 1]
 
 
-def test_the_glossary_has_the_words_that_are_used():
-    assert used("<p>The Ceiling</p><style>.luck { }</style>") == [WORDS[r"\bceiling\b"]]
-    assert [word for word, _ in used("a blind guess, certified")] == ["blind guess", "certified"]
-
-
 @pytest.mark.parametrize("kind", ["of_a_table", "candidates"])
 def test_a_page_explains_its_words(kind, audit_of):
     from lostwax.reports.html import render
 
     page = render(audit_of(kind), {}, records=False)
     assert "<dt>game</dt>" in page
-    assert ("<dt>candidate</dt>" in page) == ("candidate" in page.lower().split('id="glossary"')[0])

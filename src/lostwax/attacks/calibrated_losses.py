@@ -60,7 +60,6 @@ class CalibratedLosses:
         check_fields(self, models=at_least(8))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         access = knowledge.facts.access
         if (reason := no_candidates(knowledge)) is not None or access.all_weights or access.answers or self.probes:
             return reason
@@ -82,7 +81,6 @@ class CalibratedLosses:
         return Cost(self.models * rate.training, losses + max(answers, in_training(rate)))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
-        """Nothing is trained before the candidates are known."""
         knowledge = accepted(self, knowledge)
 
         def choose_by_loss(release: Release, hints: Hints | None = None) -> Guess:

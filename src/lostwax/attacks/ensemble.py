@@ -45,7 +45,6 @@ class Frame(NamedTuple):
 
     @classmethod
     def of(cls, prior: Records) -> Frame:
-        """The frame of records like the prior's."""
         return cls(Coordinates.of(prior, constants=True), prior[:1])
 
     def records(self, coordinates: Tensor, classes: Tensor) -> Records:
@@ -76,7 +75,6 @@ class Cloud(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """Of a coordinate, on average."""
         return float(self.deviations.square().mean())
 
     def no_wider_than(self, variance: float) -> Cloud:
@@ -194,7 +192,6 @@ class EnsembleInverter(NamedTuple):
     polish: Inverter | None  # Newton's last steps, where it is applicable
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Guess each model's secret; parts and labels in the hints are returned unchanged."""
         narrowed = self.invert(release, hints)
         device, records = release.flat().device, [self.record(game) for game in narrowed]
         x, y = (torch.stack(part).to(device) for part in zip(*((each.x, each.y) for each in records), strict=True))
@@ -214,7 +211,6 @@ class EnsembleInverter(NamedTuple):
         return [self._polished(game, self.polish, weights) for game, weights in pairs]
 
     def record(self, found: Narrowed) -> Records:
-        """(1, ...) the guess as a record like the prior's."""
         return self.simulator.frame.records(found.estimate.unsqueeze(0), torch.full((1,), found.label))
 
     def _game(self, seen: Tensor, game: int, hints: Hints | None) -> Narrowed:
@@ -364,7 +360,6 @@ class Ensemble:
         )
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         prior, facts = knowledge.prior, knowledge.facts
         work = "it looks for the one missing record"
         reason = facts.not_one_secret(knowledge.threat, work) or unsolvable(knowledge, keeps_parts=True)
@@ -394,7 +389,6 @@ class Ensemble:
         return AttackFacts(strength=60, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """The first round is trained for every class, the others for every game."""
         groups = classes(knowledge)
         tables = knowledge.prior.x.element_size() * (TABLES + 1) * self.members * groups * rate.features
         numbers = knowledge.prior.x.shape[1:].numel()
@@ -409,7 +403,6 @@ class Ensemble:
         return tuple(replace(self, members=size, rounds=min(self.rounds, 5), restarts=0) for size in sizes)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> EnsembleInverter:
-        """Train the first ensemble of every class and regress its records on its models."""
         knowledge = accepted(self, knowledge)
         prior = knowledge.prior
         simulator = Simulator(knowledge, knowledge.facts.known_records, Frame.of(prior), self.members, seed)

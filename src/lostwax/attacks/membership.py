@@ -44,19 +44,15 @@ class NearestCandidate:
         check_fields(self)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable, or why the attack inside is not."""
         return no_candidates(knowledge) or objection_to(self.attack, knowledge)
 
     def facts(self) -> AttackFacts:
-        """As strong as the attack inside."""
         return AttackFacts(attack_facts(self.attack).strength, names_candidates=True, inside=self.attack)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """That of the attack inside."""
         return predicted(self.attack, knowledge, games, rate)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
-        """Prepare the attack inside."""
         return _Nearest(self.attack.prepare(accepted(self, knowledge), seed=seed), self.metric)
 
 
@@ -91,12 +87,10 @@ class Refit:
         check_fields(self, repeats=at_least(1))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         work = "it trains on all other records and a candidate"
         return no_candidates(knowledge) or knowledge.facts.not_one_secret(knowledge.threat, work)
 
     def facts(self) -> AttackFacts:
-        """Exact where training is deterministic."""
         return AttackFacts(strength=80, names_candidates=True)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
@@ -106,7 +100,6 @@ class Refit:
         return Cost(self.repeats * candidates * games * rate.training, float(DOUBLE * numbers))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
-        """Nothing is trained before the candidates are known."""
         knowledge = accepted(self, knowledge)
         return _Refitting(knowledge, knowledge.facts.known_records, self, seed)
 

@@ -325,7 +325,6 @@ class RecoNN(Shadowed):
         expect(self, "mse", "above 0 where mae is 0", self.mae + self.mse > 0)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         if (reason := super().objection(knowledge)) is not None:
             return reason
         decoder = self.decoder
@@ -338,8 +337,7 @@ class RecoNN(Shadowed):
         return unlearnable(decoder, self.terms, knowledge.prior.x)
 
     def facts(self) -> AttackFacts:
-        """After KernelRidge, which has nothing to tune."""
-        return AttackFacts(strength=20, reads_weights=True, device=self.device, cheaper=self.cheaper)
+        return AttackFacts(strength=20, device=self.device, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and steps of the decoder's training, of which a few are timed if the rate was measured."""

@@ -119,7 +119,7 @@ def audit_released(
     try:
         line = play(game, attack)
     except TimeUp:
-        line, skipped = judged(game.judging, game.judging.without_model()), (*skipped, TOO_SHORT)
+        line, skipped = judged(game.judging, game.judging.blind_answer()), (*skipped, TOO_SHORT)
     line = line._replace(finding=replace(line.finding, name="as released"))
     easier = automatic and facts.one_by_one and not line.finding.rebuilt.any()
     return filled(

@@ -102,11 +102,9 @@ class Adversarial:
         check_fields(self, weight=above(0), lr=above(0))
 
     def facts(self) -> TermFacts:
-        """The discriminator learns."""
         return TermFacts(learns=True)
 
     def objection(self, records: Tensor) -> str | None:
-        """It needs images."""
         try:
             with torch.device("meta"):
                 self.discriminator.build(tuple(records.shape[1:]))
@@ -115,7 +113,6 @@ class Adversarial:
         return None
 
     def begin(self, like: Tensor) -> Criterion:
-        """A new discriminator, which learns from every batch."""
         discriminator = self.discriminator.build(tuple(like.shape[1:])).to(like)
         optimiser = torch.optim.Adam(discriminator.parameters(), lr=self.lr, betas=(0.5, 0.999), fused=like.is_cuda)
 
@@ -151,7 +148,6 @@ class Best:
         return better
 
     def restore(self) -> None:
-        """Give the net its best weights."""
         self.net.load_state_dict(self.weights)
 
 
@@ -318,7 +314,6 @@ class SavedFolder(NamedTuple):
         return folder
 
     def calibration(self, *, scale: str) -> Calibration:
-        """What `of` put in."""
         words, tensors = self
         feature_numbers, mean, deviation = (tensors[f"{scale}.{name}"] for name in ("kept", "mean", "deviation"))
         return Calibration(

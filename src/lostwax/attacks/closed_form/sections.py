@@ -15,6 +15,7 @@ the equations, from starts drawn like the known rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,13 +38,26 @@ class Kinds(NamedTuple):
     weight: Tensor  # (n,)
 
     def at(self, places: Tensor) -> Kinds:
-        """Some of them, (...)."""
         return Kinds(self.y[places], self.weight[places])
 
     @property
     def as_one(self) -> Kinds:
         """As those of a single guess, (1, n)."""
         return Kinds(self.y[None], self.weight[None])
+
+
+class Rows(NamedTuple):
+    """Answers for missing rows: solved for, or what is expected of them."""
+
+    u: Tensor  # (k, d)
+    y: Tensor  # (k,)
+    certified: Tensor  # (k,) bool
+    predicted: Tensor  # (k,) root mean square error over columns
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """One below the other."""
+        return cls(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -65,15 +79,12 @@ class Terms:
 
     @property
     def equations(self) -> list[Stationary | Sums]:
-        """In the order of the rows of G."""
         return [*([] if self.model is None else [self.model]), *self.sums]
 
     def records(self, u: Tensor) -> Tensor:
-        """Features as they are in the table."""
         return self.centre + self.unit * u
 
     def as_table(self, rows: Records) -> Records:
-        """Rows u as they are in the table."""
         return Records(self.records(rows.x), rows.y)
 
     def with_ones(self, u: Tensor) -> Tensor:
@@ -159,11 +170,9 @@ class Section:
 
     @property
     def free(self) -> int:
-        """Numbers that place a row."""
         return self.axes.shape[1]
 
     def rows(self, c: Tensor) -> Tensor:
-        """(..., q) -> u (..., d)."""
         return self.origin + c @ self.axes.mT
 
     def coordinates(self, u: Tensor) -> Tensor:

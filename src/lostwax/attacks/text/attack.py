@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from lostwax.attacks.text.response import SentenceResponse
-from lostwax.attacks.text.search import TokenSearch
+from lostwax.attacks.text.search import SentenceResponse, TokenSearch
 from lostwax.fields import at_least, check_fields
 from lostwax.games import AttackFacts, Cohort, Knowledge, Records
 from lostwax.games.protocols import accepted
@@ -51,7 +50,6 @@ class Tokens:
         check_fields(self, directions=at_least(1), starts=at_least(1), shortlist=at_least(2))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         known, secrets, given, _, access = knowledge.facts
         if knowledge.prior.inputs.dtype != torch.int64 or knowledge.prior.inputs.ndim != 2:
             return "it searches sentences of token numbers (n, length) in int64. Use Newton for other records."
@@ -82,11 +80,9 @@ class Tokens:
         return MOVED if table.requires_grad else math.ceil(SPARE * sentences.shape[1] * table.shape[1])
 
     def facts(self) -> AttackFacts:
-        """Before Newton, which cannot search token numbers."""
         return AttackFacts(strength=72)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """A sweep for every direction, and some trainings per game."""
         directions = self._count(knowledge)
         trainings = SWEEP * directions + SAMPLE + TRIED * games
         return Cost(trainings * rate.training, float(DOUBLE * directions * 4 * rate.features))
