@@ -51,10 +51,10 @@ def test_records_are_rebuilt_from_this_very_net(released):
     assert arrays.errors == pytest.approx(audit.errors)
 
 
-def test_games_that_were_played_are_kept(released, tmp_path, monkeypatch):
+def test_games_that_were_played_are_kept(small, tmp_path, monkeypatch):
     """An audit that was stopped in its second game plays the others; other settings play anew."""
-    net, start, table = released
-    settings = {"trainer": trainer(start), "attack": lw.Newton(bank=20), "games": 3}
+    net, made, table = small
+    settings = {"trainer": made, "attack": lw.Newton(bank=5), "games": 3}
     here, play, played = lw.audit(net, table, **settings), _Released._played, []
 
     def stopped(games, attack, game):
@@ -79,9 +79,9 @@ def test_games_that_were_played_are_kept(released, tmp_path, monkeypatch):
         assert torch.equal(again.guess.confidence, here.guess.confidence)
         assert torch.equal(again.guess.certified, here.guess.certified)
     played.clear()
-    lw.audit(net, table, **{**settings, "attack": lw.Newton(bank=25)})
+    lw.audit(net, table, **{**settings, "attack": lw.Newton(bank=6)})
     edited = lw.Records(table.x.clone(), table.y)
-    edited.x[0, 0, 0, 0] += 1e-6
+    edited.x[0, 0] += 1e-6
     lw.audit(net, edited, **settings)
     assert len(played) == 6
 
