@@ -62,7 +62,7 @@ CASES = {
     "Refit": Case(Refit(), Refit(), hidden=32, games=100, prior=200, threat=MEMBERSHIP),
     "CalibratedLosses": Case(CalibratedLosses(models=64), CalibratedLosses(models=16), 32, 500, 600, MEMBERSHIP),
     # sizes and attacks by which no prediction was calibrated
-    "Ensemble, larger records": Case(Ensemble(members=80, rounds=2), Ensemble(members=20, rounds=2), 8, 3, prior=300),
+    "Refit, a larger net": Case(Refit(), Refit(), hidden=64, games=300, prior=200, threat={"candidates": 8}),
     "CalibratedLosses, more models of a smaller net": Case(
         CalibratedLosses(models=200), CalibratedLosses(models=16), 8, 150, 500, {"candidates": 8}
     ),
