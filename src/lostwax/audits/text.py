@@ -66,8 +66,6 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
     if worst.cells is not None:
         which = f" ({worst.name})" if len(audit.findings) > 1 else ""
         lines.append(f"cells: {plain_spaces(str(worst.cells))}{which}")
-    if audit.membership is not None:
-        lines.append(f"was this person in it? To {who(audit.adversary)}: {audit.membership}")
     if audit.ceiling is not None:
         lines.append(f"ceiling for every attack on this training: {audit.ceiling.sentence}")
         lines += [f"it assumes: {assumption}" for assumption in audit.ceiling.assumptions]
@@ -252,13 +250,9 @@ def _proof(audit: Audit) -> Iterator[Fact]:
 
 def _of_membership(audit: Audit) -> Iterator[Fact]:
     """Was this person in it?"""
-    if audit.membership is not None:
-        share, positives = audit.membership.share, audit.membership.true_positives
-        detail = (
-            f"pairs of a person who was and one who was not; 95{SIGN} interval {interval(share.low, share.high)}; "
-            f"guessing 50{SIGN}; at a false-positive rate of 1{SIGN}: {percent(positives.value)}"
-        )
-        yield Fact(percent(share.value), "was this person in it?", detail)
+    if (asked := audit.membership) is not None:
+        detail = f"pairs of a person who was and one who was not; guessing 50{SIGN}; {plain_spaces(str(asked))}"
+        yield Fact(percent(asked.share.value), "was this person in it?", detail)
 
 
 def _sure(audit: Audit, won: int) -> str:
