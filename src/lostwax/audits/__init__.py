@@ -7,7 +7,7 @@ from lostwax.audits.fine_tuned_words import audit_words, is_about_words
 from lostwax.audits.models import audit_model
 from lostwax.audits.play import Settings
 from lostwax.audits.procedure import audit_procedure
-from lostwax.audits.tabled import Audits
+from lostwax.audits.several import Audits
 from lostwax.audits.two_releases import audit_two_releases
 
 __all__ = ["Audit", "Audits", "Finding", "Settings", "Verdict", "audit_model", "audit_procedure"]
