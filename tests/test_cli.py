@@ -164,6 +164,53 @@ def test_every_sampling_has_its_options(options, capsys):
     assert numbers["upper"] == exact.upper
 
 
+AIMS = {  # options, and the goal they stand for
+    "--baseline 0.1 --records 2": bounds.Records(2),
+    "--baseline 0.1 --records 2 --of 3": bounds.Records(2, of=3),
+    "--goal attribute --prior 0.7 0.3": bounds.Attribute([0.7, 0.3]),
+    "--goal membership": bounds.Membership(),
+    "--goal membership --fpr 0.01": bounds.Membership(0.01),
+}
+
+
+@pytest.mark.parametrize("options", AIMS)
+def test_every_goal_has_its_options(options, capsys):
+    assert main([*f"bound --noise-multiplier 3 --steps 2 {options}".split(), "--json"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    known = {"baseline": 0.1} if AIMS[options].needs_baseline else {}
+    exact = lostwax.bound(noise_multiplier=3.0, steps=2, goal=AIMS[options], **known)
+    assert numbers["upper"] == exact.upper
+    assert numbers["assumptions"] == list(exact.assumptions)
+    assert main(f"calibrate --max-success 0.9 --steps 2 {options}".split()) == 0
+    assert "assumes: Gaussian noise" in capsys.readouterr().out
+
+
+def test_the_least_error_has_its_options(capsys):
+    words = "bound --noise-multiplier 3 --goal mean-squared-error"
+    for options, prior in {"--prior 1 2": [1, 2], "--prior 0.5 0.5 --values 0 7": {0: 0.5, 7: 0.5}}.items():
+        assert main([*words.split(), *options.split(), "--json"]) == 0
+        floor = lostwax.bound(noise_multiplier=3.0, goal=bounds.MeanSquaredError(prior))
+        assert json.loads(capsys.readouterr().out)["error"] == floor.error
+    assert main([*words.split(), "--prior", "1"]) == 0
+    assert "mean squared error at least" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ("--goal attribute", "--goal attribute needs --prior"),
+        ("--goal attribute --prior 0.5 0.5 --fpr 0.1", "does not use --fpr"),
+        ("--goal membership --records 2", "does not use --records"),
+        ("--goal mean-squared-error --prior 0.5 0.5 --values 1", "as many --values as --prior"),
+        ("--goal membership --baseline 0.1", "Leave out baseline"),
+        ("--baseline 0.1 --records 5 --of 3", "k <= n"),
+    ],
+)
+def test_options_that_do_not_fit_the_goal(options, complaint, capsys):
+    assert main(f"bound --noise-multiplier 1 {options}".split()) == 2
+    assert complaint in capsys.readouterr().err
+
+
 def test_calibrate_takes_the_same_options(capsys):
     words = "calibrate --max-success 0.5 --baseline 0.1 --steps 10 --sampling shuffled --epochs 2"
     assert main(words.split()) == 0
@@ -184,3 +231,12 @@ def test_calibrate_takes_the_same_options(capsys):
 def test_options_that_do_not_fit_the_sampling(command, options, complaint, capsys):
     assert main([*command.split(), "--baseline", "0.1", "--steps", "10", *options.split()]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_bound_and_calibrate_of_the_last_weights(capsys):
+    options = ["--steps", "1000", "--sampling", "full", "--baseline", "0.1"]
+    law = ["--last-weights", "--lr", "1.0", "--smoothness", "1.0", "--convexity", "0.01"]
+    main(["bound", "--noise-multiplier", "18.64", *options, *law])
+    assert "success 0.29" in capsys.readouterr().out
+    main(["calibrate", "--max-success", "0.3", *options, *law])
+    assert "noise multiplier 18.63" in capsys.readouterr().out

@@ -106,24 +106,27 @@ class Outside(NamedTuple):
     residual: Tensor  # (games, 2, c) that the missing row would have, up to a factor: a_c = -r_c / ridge
 
 
-def outside_candidates(model: Stationary, table: Records, games: Tensor, mean: Tensor) -> Outside | None:
-    """Both candidates for the missing row of each game; None with fewer features than rows.
+def outside_candidates(
+    model: Stationary, table: Records, games: Tensor, mean: Tensor, wanted: Tensor | None = None
+) -> Outside | None:
+    """Both candidates for the missing row of each game that is `wanted` (g,); None with fewer features than rows.
 
     `mean` is that of the known rows, (games, d). Lengths are in units of each feature's deviation, estimated from the
     odd rows in the games for even rows and vice versa, so that a NaN in row i does not change game i.
     """
     n, d = table.x.shape
-    if n > d:
+    if n > d or (wanted is not None and not wanted.any()):
         return None
     x = mean.new_full((len(games), 2, d), torch.nan)
     residual = mean.new_zeros(len(games), 2, len(model.weight))
     sign = mean.new_tensor([[1.0], [-1.0]])
     features = model.features(table.x)
     for parity in (0, 1):
-        wanted = {game: place for place, game in enumerate(games.tolist()) if game % 2 == parity}
+        chosen = torch.ones_like(games, dtype=torch.bool) if wanted is None else wanted
+        places = {int(games[place]): place for place in chosen.nonzero()[:, 0].tolist() if games[place] % 2 == parity}
         half = _Half.of(model, features, parity)
-        for left in half.leave_one_out(set(wanted)):
-            place = wanted[left.row]
+        for left in half.leave_one_out(set(places)):
+            place = places[left.row]
             _, sizes, axes = torch.linalg.svd(left.outside, full_matrices=False)  # a v^T, of rank one
             if sizes[0] > 0:
                 inside = left.share_of_mean * model.features(mean[place])

@@ -32,8 +32,7 @@ from lostwax.attacks.closed_form.sections import (
     largest_groups,
     misfits,
 )
-from lostwax.attacks.closed_form.two_valued import two_valued
-from lostwax.attacks.closed_form.undetermined import Crowd, from_sums, middle, with_target
+from lostwax.attacks.closed_form.undetermined import Crowd, from_sums, middle, two_valued, with_target
 from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts
 from lostwax.progress import counted

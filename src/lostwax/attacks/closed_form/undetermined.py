@@ -4,10 +4,21 @@ What is seen is the sum of k terms, so that the share of each falls as 1/k, unle
 the others are taken as Gaussian, with the moments of the known rows' terms, and rows as Gaussian around the mean of
 their class; the row that fits best is the minimum of both, and its term is subtracted before the next.
 Sums of a class, or of all rows, give the mean of the missing ones exactly.
+
+Where all columns have two values (flags, one-hot codes), k rows are determined all the same, by one output. Along any
+mix of the outputs, column j of the equations is a sum over those missing rows that have its higher value,
+
+    s_j = sum over i of b_ij a_i,        with bits b_ij and a_i the residual of row i,
+
+and the intercept is the sum of all a_i. So all columns are subset sums of k unknown numbers, most of which are seen
+alone, or missing alone, in some column.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -173,3 +184,95 @@ def _stands_out(
     evidence = 2 * prior.shares.log() - value - torch.linalg.slogdet(normal).logabsdet
     best = evidence.argmax()
     return u[best], best, variance[best].sqrt()
+
+
+# columns of two values
+
+MOST_SETS = 200_000  # of residuals that are tried
+SLACK = 100  # times the rounding error of a sum
+
+
+def two_valued(
+    terms: Terms, gap: Tensor, noise: float, known: Records, kinds: Kinds | None, weight: Tensor
+) -> Rows | None:
+    """The k missing rows, of these weights; None unless exactly one set of rows explains the gap (C, d + 1)."""
+    low, high = known.x.amin(0), known.x.amax(0)
+    model, k = terms.model, len(weight)
+    if model is None or not terms.affine or k < 2 or not ((known.x == low) | (known.x == high)).all():
+        return None
+    if kinds is None and (bool((weight != weight[0]).any()) or known.y.dim() > 1):
+        return None
+    outputs, varies = len(model.weight), high > low
+    mix = torch.linspace(1.0, 2.0, outputs).to(gap) ** 2  # softmax residuals add up to zero: not alike
+    g = mix @ gap[:outputs]
+    total, width = g[-1], torch.where(varies, high - low, 1.0)
+    sums = (g[:-1] - low * total) / width
+    error = SLACK * noise * float(mix.norm()) * float(((1 + low.abs()) / width)[varies].max())
+    solutions = []
+    for atoms in _atoms(sums[varies], total, k, error):
+        subsets = torch.cartesian_prod(*[torch.tensor([False, True])] * k)  # (2^k, k)
+        misses = (sums[:, None] - subsets.to(atoms) @ atoms).abs()  # (d, 2^k)
+        if ((misses <= error).sum(1) > 1)[varies].any():
+            return None  # two subsets have the same sum
+        bits = subsets[misses.argmin(1)].mT  # (k, d)
+        u = torch.where(bits & varies, high, low)
+        y = _labels(terms, gap[:outputs], mix, u, atoms, kinds, weight, error)
+        if y is not None:
+            sure = torch.full((k,), kinds is not None)  # residuals are those of the rows, and not free as of targets
+            solutions.append(Rows(u, y, sure, torch.zeros_like(total).expand(k)))
+    return solutions[0] if len(solutions) == 1 else None
+
+
+def _atoms(sums: Tensor, total: Tensor, k: int, error: float) -> Iterator[Tensor]:
+    """Sets of k numbers (k,) that add up to the total, and some of which add up to each sum."""
+    values = _distinct(sums, error)
+    seen = torch.cat([values, total - values])
+    seen = _distinct(seen[(seen.abs() > error) & ((seen - total).abs() > error)], error)
+    if math.comb(len(seen), k - 1) > MOST_SETS or len(seen) < k - 1:
+        return
+    sets = torch.tensor(list(itertools.combinations(range(len(seen)), k - 1)), dtype=torch.long)
+    atoms = seen[sets]
+    atoms = torch.cat([atoms, total - atoms.sum(1, keepdim=True)], 1)
+    atoms = atoms[atoms[:, -1].abs() > error]
+    subsets = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=seen.dtype)] * k)
+    for value in values:
+        atoms = atoms[((atoms @ subsets.mT - value).abs() <= error).any(1)]
+    distinct = list[Tensor]()
+    for numbers in atoms.sort(1).values:
+        if not any(bool(((numbers - other).abs() <= k * error).all()) for other in distinct):
+            distinct.append(numbers)
+    yield from distinct
+
+
+def _distinct(values: Tensor, error: float) -> Tensor:
+    ordered = values.sort().values
+    new = torch.ones(len(ordered), dtype=torch.bool)
+    new[1:] = ordered[1:] - ordered[:-1] > error
+    return ordered[new]
+
+
+def _labels(
+    terms: Terms,
+    gap: Tensor,
+    mix: Tensor,
+    u: Tensor,
+    atoms: Tensor,
+    kinds: Kinds | None,
+    weight: Tensor,
+    error: float,
+) -> Tensor | None:
+    """The labels with which rows (k, d) have these residuals along the mix; None if there are none, or several."""
+    ones, outputs = terms.with_ones(u), terms.outputs(u)
+    if kinds is None:
+        assert terms.model is not None
+        r = torch.linalg.lstsq(ones.mT, gap.mT).solution  # (k, C)
+        fits = (ones.mT @ r - gap.mT).abs().max() <= error
+        return terms.model.loss.label(outputs, r / weight[:, None]) if bool(fits) else None
+    count = len(kinds.y)
+    r = torch.stack([terms.residuals(outputs, kinds.at(torch.full((len(u),), place))) for place in range(count)], 1)
+    fits = ((r[..., : len(gap)] @ mix) - atoms[:, None]).abs() <= error  # (k, l)
+    if not bool((fits.sum(1) == 1).all()):
+        return None
+    place = fits.int().argmax(1)
+    chosen = r[torch.arange(len(u)), place][:, : len(gap)]
+    return kinds.y[place] if bool((chosen.mT @ ones - gap).abs().max() <= error) else None

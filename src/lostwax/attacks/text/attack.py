@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from lostwax.attacks.text.response import SentenceResponse
-from lostwax.attacks.text.search import TokenSearch
+from lostwax.attacks.text.search import SentenceResponse, TokenSearch
 from lostwax.fields import at_least, check_fields
 from lostwax.games import AttackFacts, Cohort, Knowledge, Records
 from lostwax.games.protocols import accepted
