@@ -29,7 +29,7 @@ from lostwax.adapters.sklearn.estimators import (
     read_estimator,
 )
 from lostwax.adapters.sklearn.hist_boosting import own_encoder
-from lostwax.adapters.sklearn.inputs import check_labels, numbered
+from lostwax.adapters.sklearn.inputs import check_labels, chosen, numbered
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large, own_facts
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_kept, check_sparse, of_this_table
 from lostwax.adapters.sklearn.survival import has_hazards, read_cox
@@ -60,9 +60,8 @@ class Inside(NamedTuple):
 
 def read_models(estimator: Any, place: Place, labels: Labels, weight: Tensor, reader: PipelineReader) -> None:
     """Note what the models in a release publish about the rows of a place."""
-    if hasattr(estimator, "best_estimator_"):  # GridSearchCV and the like
-        read_models(estimator.best_estimator_, place, labels, weight, reader)
-    elif isinstance(estimator, Pipeline):
+    estimator = chosen(estimator)
+    if isinstance(estimator, Pipeline):
         *before, (_, last) = estimator.steps
         own = replace(reader, weight=weight)  # its steps were fitted on the rows that the model was fitted on
         for _, step in before:

@@ -36,6 +36,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.tree import BaseDecisionTree, DecisionTreeClassifier
 from sklearn.utils.class_weight import compute_sample_weight
 
+from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import Array, refusal
 from lostwax.adapters.sklearn.grown import (
     Targets,
@@ -205,7 +206,7 @@ def _rows_of_fit(estimator: Any, weight: Floats) -> Ints:
 def _on_all_rows(estimator: Any, labels: Array, weight: Floats, rows: Ints) -> Iterator[TreeSample]:
     used, targets = getattr(estimator, "_sample_weight", None), Targets.of(estimator, labels)
     factor = class_weights(estimator, labels, rows)
-    if getattr(estimator, "class_weight", None) is not None and used is not None:  # balanced by weight
+    if attributes(estimator).get("class_weight") is not None and used is not None:  # balanced by weight
         factor[rows] = np.divide(used, weight[rows], out=np.ones(len(rows)), where=weight[rows] > 0)
     return (TreeSample(tree, weight, factor, targets) for tree in estimator.estimators_)
 
@@ -213,7 +214,7 @@ def _on_all_rows(estimator: Any, labels: Array, weight: Floats, rows: Ints) -> I
 def _bootstrapped(estimator: Any, labels: Array, weight: Floats, rows: Ints) -> Iterator[TreeSample]:
     """Trees that were grown on rows drawn with replacement; newer versions draw them by weight."""
     by_weight, targets = _drawn_by_weight(estimator), Targets.of(estimator, labels)
-    balanced = getattr(estimator, "class_weight", None) == "balanced_subsample"
+    balanced = attributes(estimator).get("class_weight") == "balanced_subsample"
     common = np.ones_like(weight) if by_weight else class_weights(estimator, labels, rows)
     for tree, counts in zip(estimator.estimators_, times_drawn(estimator, rows, len(weight)), strict=True):
         if counts is None:
