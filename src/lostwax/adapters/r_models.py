@@ -75,8 +75,6 @@ def released(model: RModel, data: Any, sample_weight: Any = None) -> ReleasedTab
         reader.publish_categories(name, start, listed)
     _read_file(model, name, Records(x[:, used], labels), place, reader, x.shape[1])
     path = held_labels(model.contents, labels) or held_labels(dict(_sums_of_residuals(model.contents)), labels)
-    if terms is None and (each := _of_each_row(model.value, len(x))):
-        reader.unread.append(f"{name}'s {', '.join(each)} hold a number for each row, and were not attacked.")
     every_label = None if path is None else f"{name}'s {path} holds the labels of all rows in their order."
     return reader.released(name, Records(x[:, used], labels), classes=classes, held_labels=every_label)
 
@@ -249,9 +247,3 @@ def _sums_of_residuals(contents: Any) -> Iterator[tuple[str, Array]]:
             fitted, left = (np.asarray(value[name]) for name in ("fitted.values", "residuals"))
             if fitted.shape == left.shape and fitted.dtype.kind == left.dtype.kind == "f":
                 yield f"{path}.fitted.values + residuals".removeprefix("."), np.round(fitted + left, DIGITS)
-
-
-def _of_each_row(value: Any, n: int) -> list[str]:
-    """The members of a model that hold as many numbers as the table has rows."""
-    members = value.items() if isinstance(value, dict) else ()
-    return [name for name, member in members if isinstance(member, np.ndarray) and len(member) == n]

@@ -13,7 +13,8 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import Array
-from lostwax.adapters.trees import EPSILON, Grown, other_data
+from lostwax.adapters.sklearn.inputs import other_data
+from lostwax.adapters.trees import EPSILON, Grown
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree, in_float32
 
 MEANS = ("squared_error", "friedman_mse", "poisson")  # criteria for which a node's value is the mean of its labels

@@ -17,8 +17,9 @@ from sklearn.model_selection import train_test_split
 from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import Array
 from lostwax.adapters.sklearn.grown import Targets
+from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.adapters.sklearn.trees import boosted_sums, forest_of
-from lostwax.adapters.trees import EPSILON, Grown, other_data, refuse
+from lostwax.adapters.trees import EPSILON, Grown, refuse
 from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
 from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, LabelSums, Method, Quantiles, Tree, half_way
 

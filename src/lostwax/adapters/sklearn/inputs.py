@@ -381,6 +381,14 @@ def _finite(values: NDArray[Any], name: str) -> None:
         )
 
 
+def other_data(name: str, why: str, more: str = "") -> ValueError:
+    """The error for a model that was fitted on other rows, labels or weights."""
+    return ValueError(
+        f"audit: {name} was not fitted on this data (X, y): {why}. Pass exactly the rows, labels and sample_weight it "
+        f"was fitted on{more}."
+    )
+
+
 def check_finite(name: str, values: Any) -> None:
     """Raise if an array or tensor of a release holds NaN or infinity."""
     array = values.detach().double().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)

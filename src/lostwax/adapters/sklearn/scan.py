@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from lostwax.adapters.objects import FRAMES, TEXT, Array, Walk, as_array, attributes, is_numbers, is_too_large
+from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.adapters.sklearn.training_rows import (
     SURE,
     TrainingRows,
@@ -362,11 +363,8 @@ class _Search:
                 for array in arrays.values()
             )
             if counted and agree.any() and self.table.mean_bits(rows[agree], count[agree]) >= SURE:
-                raise ValueError(
-                    f"audit: {self.name} was not fitted on this data (X, y): {path} does not agree with the table in "
-                    f"{int((~agree).sum())} of {len(rows)} classes. Pass exactly the rows, labels and sample_weight it "
-                    "was fitted on."
-                )
+                wrong = f"{int((~agree).sum())} of {len(rows)} classes"
+                raise other_data(self.name, f"{path} does not agree with the table in {wrong}")
 
     def _add(self, path: str, totals: Array, counts: Array, *, by_label: bool, weighted: bool) -> None:
         sums = self._sums(path, totals.astype(np.float64), counts, by_label=by_label, weighted=weighted)
