@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from lib.sentences import TextClassifier
 from torch import Tensor, nn
 
 import lostwax as lw
@@ -113,7 +114,7 @@ def play(name: str, numbers: Sequence[int], options: argparse.Namespace) -> Iter
         for n, purpose in ((options.known, "known"), (options.prior, "prior"), (options.games, "secrets"))
     )
     torch.manual_seed(options.seed)
-    net = lw.nets.TextClassifier(options.vocabulary, options.length, width=options.width, tied=name == "tied")
+    net = TextClassifier(options.vocabulary, options.length, width=options.width, tied=name == "tied")
     net.tokens.weight.requires_grad_(name != "frozen")
     net = lw.nets.lora(net, RANK) if name.startswith("lora") else net
     asked = torch.tensor(numbers)

@@ -16,7 +16,7 @@ from lostwax.grades import Grade
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit, Finding
-    from lostwax.audits.ladder import Rung
+    from lostwax.audits.conclusion import Rung
 
 EXAMPLE = 'max_grade = "not found"'
 LEAST = 0.01  # threshold or ratio of errors; less would pass nearly everything

@@ -68,17 +68,8 @@ def released(model: Any, data: Any, sample_weight: Any = None, reason: str = "it
     table = Records(x[:, used], labels)
     read_tables(model, name, table, reader, x.shape[1])
     path = None if cox is None else _held_targets(model, labels)
-    return ReleasedTable(
-        name=name,
-        table=table,
-        weight=weight,
-        columns=reader.columns,
-        parts=tuple(reader.parts),
-        notes=tuple(reader.notes),
-        unread=tuple(reader.unread),
-        held_labels=None if path is None else f"{name}'s {path} holds a target of all rows.",
-        supervised=cox is not None,
-    )
+    every_target = None if path is None else f"{name}'s {path} holds a target of all rows."
+    return replace(reader.released(name, table, held_labels=every_target), supervised=cox is not None)
 
 
 def _held_targets(model: Any, labels: Tensor) -> str | None:

@@ -78,18 +78,8 @@ def released(model: RModel, data: Any, sample_weight: Any = None) -> ReleasedTab
     path = held_labels(model.contents, labels) or held_labels(dict(_sums_of_residuals(model.contents)), labels)
     if terms is None and (each := _of_each_row(model.value, len(x))):
         reader.unread.append(f"{name}'s {', '.join(each)} hold a number for each row, and were not attacked.")
-    return ReleasedTable(
-        name=name,
-        table=Records(x[:, used], labels),
-        weight=weight,
-        columns=reader.columns,
-        parts=tuple(reader.parts),
-        classes=classes,
-        notes=tuple(reader.notes),
-        unread=tuple(reader.unread),
-        held_labels=None if path is None else f"{name}'s {path} holds the labels of all rows in their order.",
-        supervised=True,
-    )
+    every_label = None if path is None else f"{name}'s {path} holds the labels of all rows in their order."
+    return reader.released(name, Records(x[:, used], labels), classes=classes, held_labels=every_label)
 
 
 class _Terms(NamedTuple):

@@ -60,7 +60,6 @@ class BoostedModel(ABC):
     base_score: Numbers = field(default_factory=lambda: np.empty(0))  # (k,) before the first tree; empty: not stored
     categories: tuple[tuple[object, ...], ...] = ()  # of each column of pandas' categories, by code
     no_numbers: tuple[int, ...] = ()  # columns of the table that no node which was read splits
-    label_counts: Mapping[int, Ints] = field(default_factory=dict)  # (k, classes) of some of these, of each category
 
     gaps: ClassVar[bool] = False  # what is not stored in a sparse matrix counts as missing
     strict: ClassVar[bool] = False  # rows go left below a threshold; otherwise also at it

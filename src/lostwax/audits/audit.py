@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax import files
-from lostwax.audits.conclusion import Conclusion, conclude
-from lostwax.audits.ladder import Ladder, Rung
+from lostwax.audits.conclusion import Conclusion, Ladder, Rung, conclude
 from lostwax.audits.luck import Luck
 from lostwax.audits.membership import MembershipFinding
 from lostwax.audits.saved import as_json, from_plain, read_plain
@@ -28,7 +27,7 @@ from lostwax.games import Adversary, Cells, Guess, Kept, Note, Records
 from lostwax.games.attackers import NOT_STATED
 from lostwax.games.cells import Bounds
 from lostwax.grades import Grade
-from lostwax.metrics import ByClass, Correlation, Estimate, Null, TruePositives, correlation
+from lostwax.metrics import ByClass, Estimate, Null, TruePositives
 from lostwax.metrics.estimate import spread_interval, success_rate, true_positives, true_positives_by_class
 from lostwax.numerals import percent
 
@@ -167,6 +166,12 @@ class Finding:
     luck: Luck | None = None  # what guesses reach that owe nothing to their secret; None: not known
     cells: CellsKept | None = None  # what is known of the cells of a table; None where records are compared as a whole
     target: TargetRead | None = None  # which targets come back; None where they were not attacked, or are given
+
+    def with_verdicts(self, at_best: NDArray[np.bool_], otherwise: NDArray[np.object_] | Verdict) -> Finding:
+        """Rebuilt from this release; or only at its optimum, `at_best`; or not even there, and why."""
+        why = np.broadcast_to(np.array(otherwise, dtype=object), self.rebuilt.shape)
+        verdicts = np.select([self.rebuilt, at_best], [Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED], why)
+        return replace(self, verdicts=tuple(map(Verdict, verdicts)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -342,21 +347,6 @@ class Audit:
                 "and those of a weak adversary Null.GAUSSIAN_WEIGHTS too."
             )
         return scores
-
-    def correlations(self, metric: str | None = None, *, seed: int = 0) -> dict[str, Correlation]:
-        """Correlation of one metric's errors (the headline unless named) with each other's (Balle et al. 2022, Fig. 5).
-
-        Metrics that are infinite in some game, or the same in all, are left out: nothing goes with them.
-        """
-        errors, name = self.findings[0].errors, self.metric if metric is None else metric
-        if name not in errors:
-            names = ", ".join(f'"{known}"' for known in errors)
-            raise KeyError(f'Audit.correlations: expected one of {names}, got "{name}".')
-        return {
-            other: correlation(errors[name], numbers, seed=seed)
-            for other, numbers in errors.items()
-            if other != name and np.isfinite(numbers).all() and np.ptp(numbers) > 0
-        }
 
     def finding(self, name: str) -> Finding:
         """The line of that name: `audit.finding("as converged")`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -57,6 +57,12 @@ def check_arguments(verb: str, net: Any, records: Mapping[str, Any], metrics: An
             check_kind(verb, name, value)
     if not isinstance(metrics, Sequence) or not all(isinstance(one, Metric) for one in metrics):
         raise TypeError("audit: expected metrics to be a list of metrics, such as [lw.metrics.SSIM()].")
+
+
+def check_unused(subject: str, options: Mapping[str, Any], allowed: Collection[str] = ()) -> None:
+    """Refuse arguments that are given and do not apply."""
+    if unused := [name for name, value in options.items() if value is not None and name not in allowed]:
+        raise TypeError(f"audit: {', '.join(unused)} does not apply to {subject}. Leave it out.")
 
 
 def check_attacks(several: Sequence[Any]) -> None:

@@ -20,7 +20,7 @@ from lostwax.attacks.closed_form.missing_rows import missing_rows, most_missing
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.attacks.trees import several_missing
 from lostwax.attacks.whole_table import Search, WholeTable
-from lostwax.audits.ladder import Rung
+from lostwax.audits.conclusion import Rung
 from lostwax.audits.play import Settings
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Cells, Columns, Extremes, Fitted, Kept, Part, ReleasedTable

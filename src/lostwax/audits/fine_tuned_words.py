@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -154,6 +153,8 @@ def _notes(listed: WordList, judging: _Judging, right: int) -> list[Note]:
 class _Judging(OneGamePerRow):
     """Each distinct word of the texts is a game, won if it is listed."""
 
+    secrets: Records  # (n, 1) the numbers of the games
+    scoring: Scoring  # the very word or none
     tokens: Tensor  # (n,) the words of the texts, those that come back first
     ours: NDArray[np.bool_]  # (n,) which of them are listed ...
     theirs: NDArray[np.bool_]  # (n,) ... and which by an equally long list of frequent words
@@ -174,24 +175,16 @@ class _Judging(OneGamePerRow):
             return at >= listed.listed, PERSONAL.search(texts[token]) is None, at
 
         numbers = torch.tensor(sorted(tokens, key=order))
+        places = torch.arange(len(numbers), dtype=torch.float64)[:, None]
         return cls(
+            Records(places, torch.zeros(len(numbers))),
+            Scoring.of(places, 0.0, with_secrets=True),
             numbers,
             (place[numbers] < listed.listed).numpy(),
             np.isin(numbers.numpy(), common[: listed.listed]),
             int((place[numbers] < len(numbers)).sum()),
             int(np.isin(numbers.numpy(), common[: len(numbers)]).sum()),
         )
-
-    @cached_property
-    def secrets(self) -> Records:
-        """The words, by the numbers of their games."""
-        places = torch.arange(len(self.tokens), dtype=torch.float64)[:, None]
-        return Records(places, torch.zeros(len(self.tokens)))
-
-    @cached_property
-    def scoring(self) -> Scoring:
-        """The very word or none."""
-        return Scoring.of(self.secrets.x, 0.0, with_secrets=True)
 
     def guess(self, won: NDArray[np.bool_]) -> Guess:
         """The listed words, and nothing for the others."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from itertools import pairwise
 from os import PathLike
@@ -26,9 +27,9 @@ from lostwax.adapters.sklearn.refitting import Estimator
 from lostwax.attacks.closed_form import revealed
 from lostwax.attacks.whole_table import WholeTable
 from lostwax.audits.audit import Audit
-from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
+from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens, check_unused
 from lostwax.audits.climb import rung_of_anyone
-from lostwax.audits.ladder import Rung
+from lostwax.audits.conclusion import Rung
 from lostwax.audits.play import Settings
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
@@ -42,7 +43,7 @@ from lostwax.grades import Grade
 from lostwax.progress import progress
 from lostwax.trainers.descent import as_descent
 
-SOME_ROWS, MORE_ROWS = 1_000, 4  # attacked first, and how many times as many next
+SOME_ROWS = 1_000  # attacked first, where time is limited
 CALLER_GAMES, QUERIES = 20, "ClosedForm, weights from predictions"
 
 MAX_LOOKED_AT, MAX_REPLACED = 100, 10  # rows of a transformer; of those that nothing was read of
@@ -65,7 +66,7 @@ def audit_model(
     if not isinstance(model, nn.Module):
         threat = options["threat"]
         allowed = ("access", "max_minutes") if threat is None else ("threat", "max_minutes")
-        _check_unused({**options, "trainer": trainer}, "a scikit-learn model", allowed)
+        check_unused("a scikit-learn model with data=(X, y)", {**options, "trainer": trainer}, allowed)
         if threat is not None:
             return audit_whole_table(model, data, threat, settings, sample_weight=sample_weight)
         return _audit_estimator(model, data, settings, sample_weight, options["access"])
@@ -77,7 +78,7 @@ def audit_model(
     in_steps = facts.differentiable and facts.steps is not None  # steps that an attack can invert
     own = facts.one_by_one  # a training function, which can be run again
     applies: tuple[str, ...] = ("attack", "max_minutes") if in_steps or own else ()
-    _check_unused({**options, "sample_weight": sample_weight}, "a torch net", allowed=applies)
+    check_unused("a torch net with data=(X, y)", {**options, "sample_weight": sample_weight}, applies)
     if not in_steps and not own:
         release = ReleasedTable.of(torch_linear.read(model, data, trainer))
         check_games(settings.games, len(release.table), "the rows of the table")
@@ -140,13 +141,14 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
     searched = _whole_table(model, data, release, settings, clock, sample_weight)
     population = len(release.table) if release.sample is None else release.sample.population
     check_games(settings.games, population, "the rows of the table")
+    with_held = partial(_with_held, model=model, release=release, settings=settings, searched=searched)
     read = None
     if (release.parts or release.public) and access is None:
         read = _audit_rows(release, settings, _shape(data), clock)
         # parts that were fitted on other rows would be fitted on these; targets that are read say nothing of the rows
         serious = read.grade.severe and not read.conclusion.line.by_target
         if serious or not release.unread or release.public or not hasattr(model, "fit"):
-            return _with_held(read, model, release, settings, searched)
+            return with_held(read)
     if not hasattr(model, "fit"):
         raise TypeError(
             f"audit: {release.name} cannot be fitted again, and nothing in its numbers was recognised as rows of the "
@@ -175,16 +177,10 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
             raise
         ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells
         reason = why if ours else f"{type(error).__name__} on a part of the rows."
-        return _with_held(
-            replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")),
-            model,
-            release,
-            settings,
-            searched,
-        )
+        return with_held(replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")))
     if read is not None:
         refitted = worse_of(read, refitted, release.unread)
-    return refitted if access is not None else _with_held(refitted, model, release, settings, searched)
+    return refitted if access is not None else with_held(refitted)
 
 
 def read_release(model: Any, data: Any, sample_weight: Any, *, games: int | None, seed: int) -> ReleasedTable:
@@ -259,23 +255,24 @@ def worse_of(read: Audit, refitted: Audit, unread: tuple[str, ...]) -> Audit:
         notes = (Note(f"What was read: {read.conclusion}"), *refitted.notes)
         return replace(refitted, notes=notes, rungs=read.rungs)
     answered = () if refitted.grade is Grade.UNDECIDED else unread  # refits that decide nothing answer nothing
-    rest = tuple(one for one in read.unanswered if one not in answered)
+    unanswered = [sentence for sentence in read.unanswered if sentence not in answered]
     notes = (*read.notes, *as_notes((*answered, f"Refitted: {refitted.conclusion}")))
-    return replace(read, notes=notes, unanswered=(*rest, *refitted.unanswered))
+    return replace(read, notes=notes, unanswered=(*unanswered, *refitted.unanswered))
 
 
 def _audit_rows(
     release: ReleasedTable, settings: Settings, shape: tuple[int, ...] | None, clock: Clock | None
 ) -> Audit:
-    """All rows, or as many as there is time for: first some, then more as long as these are predicted to fit."""
-    rows, tried = len(release.table), SOME_ROWS
-    while clock is not None and settings.games is None and release.sample is None and tried < rows:
+    """All rows; or some, where these predict that there is no time for all."""
+    rows = len(release.table)
+    if clock is not None and settings.games is None and release.sample is None and rows > SOME_ROWS:
         start = time.perf_counter()
-        found = audit_table(release, settings._replace(games=tried), shape)
-        if (time.perf_counter() - start) * min(MORE_ROWS, rows / tried) > clock.left:
-            note = f"max_minutes is time for {tried:,} of {rows:,} rows, drawn by the seed. games={rows} attacks all."
-            return replace(found, notes=(*found.notes, Note(note)))
-        tried *= MORE_ROWS
+        audit = audit_table(release, settings._replace(games=SOME_ROWS), shape)
+        if (time.perf_counter() - start) * rows / SOME_ROWS > clock.left:
+            note = (
+                f"max_minutes is time for {SOME_ROWS:,} of {rows:,} rows, drawn by the seed. games={rows} attacks all."
+            )
+            return replace(audit, notes=(*audit.notes, Note(note)))
     return audit_table(release, settings, shape)
 
 
@@ -338,12 +335,6 @@ def _with_held(audit: Audit, model: Any, release: ReleasedTable, settings: Setti
     if release.held_labels is None or everything:  # rows that are held with their labels were attacked with them
         return audit
     return replace(audit, unanswered=(*audit.unanswered, f"{release.held_labels} The grade does not count this."))
-
-
-def _check_unused(options: Mapping[str, Any], kind: str, allowed: tuple[str, ...]) -> None:
-    """Raise if an argument was given that does not apply."""
-    if unused := [name for name, value in options.items() if value is not None and name not in allowed]:
-        raise TypeError(f"audit: {', '.join(unused)} does not apply to {kind} with data=(X, y). Leave it out.")
 
 
 def _shape(data: Any) -> tuple[int, ...] | None:

@@ -21,7 +21,7 @@ from lostwax.audits.audit import Audit, Finding, TargetRead
 from lostwax.audits.luck import Luck, Rules, Scores, luck, luck_of_swapped, some_records, swapped_games
 from lostwax.audits.scoring import Scoring, targets_right
 from lostwax.fields import redacted
-from lostwax.games import Attack, Attacker, Engine, Guess, Hints, Noted, Records
+from lostwax.games import Attack, Attacker, Columns, Engine, Guess, Hints, Noted, Records
 from lostwax.games.facts import attack_name
 from lostwax.games.judges import Judge, NearestAlternative, OneToOne, Pairs, chosen, distinct_games, other_games
 from lostwax.games.notes import as_notes
@@ -186,6 +186,12 @@ def judged(judging: Judging, answer: Answer) -> Played:
     """One attack's answer to all games, scored."""
     with progress("scores"):
         return Played(answer, judging.finding(answer))
+
+
+def named(columns: Columns) -> dict[str, Any]:
+    """The fields of an audit about the columns of its table."""
+    categories = columns.categories if any(columns.categories) else ()
+    return {"columns": columns.names, "columns_are_words": columns.are_words, "categories": categories}
 
 
 def of_table(table: Records) -> dict[str, Any]:
@@ -400,12 +406,10 @@ class LeaveOneOut(OneGamePerRow):
         if self.label_given or bool((y == y[0]).all()):
             return finding
         read = targets_right(finding.guess.records.y[:, 0].cpu(), self.secrets.y, y)
-        known, certain = (
-            np.full((len(read), 1), default) if labels is None else labels.numpy().reshape(len(read), -1)
-            for labels, default in ((known, True), (certain, False))
-        )
-        read &= known
-        return replace(finding, target=TargetRead(read, self._targets_guessed, read & certain, self._different))
+        if known is not None:
+            read &= known.numpy().reshape(len(read), -1)
+        sure = np.zeros_like(read) if certain is None else read & certain.numpy().reshape(len(read), -1)
+        return replace(finding, target=TargetRead(read, self._targets_guessed, sure, self._different))
 
     def without_model(self) -> dict[str, Tensor]:
         """The mean of the known rows, and the nearest of them."""

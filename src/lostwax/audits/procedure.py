@@ -240,37 +240,39 @@ def _with_targets(knowledge: Knowledge, secrets: Records) -> tuple[Knowledge, Re
 
 
 def _measured(knowledge: Knowledge, clock: Clock, *, automatic: bool) -> tuple[Knowledge, list[str]]:
-    """The trainer after it measured on the first games of the prior where a record tells most, and its randomness.
+    """The trainer after it measured where a record tells most, and its randomness; a note on what it found.
 
-    With a note on each that it could measure.
+    On the first games of the prior.
     """
-    notes = []
-    for name in ("where_it_tells", "settled") if automatic else ("where_it_tells",):
-        trainer, net, threat = knowledge.trainer, knowledge.net, knowledge.threat
-        stated = trainer_facts(trainer, net, 1)
-        measure = stated.settled if name == "settled" else stated.where_it_tells
-        if measure is None or len(knowledge.prior) < 2:
-            continue
-        try:
-            now = clock.run(partial(measure, net, threat.deal(knowledge.prior, 2, seed=0)))
-        except TimeUp:
-            raise ValueError(
-                "audit: max_minutes is too short: training a few models was not done in time. Allow more minutes."
-            ) from None
-        if name == "where_it_tells" and now is not trainer:
-            notes.append(
-                "A record at the end of the training set changes the weights little or not at all, as if it were held "
-                "out for validation. So the secret was put elsewhere."
-            )
-        elif name == "settled" and (noise := trainer_facts(now, net, 1).noise) is not None:
-            notes.append(
-                f"Training draws private random numbers: another seed moves the weights {noise:.2g} times as far as "
-                "another record does."
-            )
-        elif name == "settled" and now is not trainer:
-            notes.append("Training is deterministic: another seed gives the same weights.")
-        knowledge = replace(knowledge, trainer=now)
-    return knowledge, notes
+    notes = list[str]()
+    if len(knowledge.prior) < 2:
+        return knowledge, notes
+    net, threat, trainer = knowledge.net, knowledge.threat, knowledge.trainer
+    games = partial(threat.deal, knowledge.prior, 2, seed=0)
+    try:
+        if (measure := trainer_facts(trainer, net, 1).where_it_tells) is not None:
+            elsewhere = clock.run(partial(measure, net, games()))
+            if elsewhere is not trainer:
+                notes.append(
+                    "A record at the end of the training set changes the weights little or not at all, as if it were "
+                    "held out for validation. So the secret was put elsewhere."
+                )
+            trainer = elsewhere
+        if automatic and (measure := trainer_facts(trainer, net, 1).settled) is not None:
+            settled = clock.run(partial(measure, net, games()))
+            if (noise := trainer_facts(settled, net, 1).noise) is not None:
+                notes.append(
+                    f"Training draws private random numbers: another seed moves the weights {noise:.2g} times as far "
+                    "as another record does."
+                )
+            elif settled is not trainer:
+                notes.append("Training is deterministic: another seed gives the same weights.")
+            trainer = settled
+    except TimeUp:
+        raise ValueError(
+            "audit: max_minutes is too short: training a few models was not done in time. Allow more minutes."
+        ) from None
+    return replace(knowledge, trainer=trainer), notes
 
 
 def victims_seed(seed: int) -> int:

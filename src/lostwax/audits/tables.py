@@ -24,7 +24,7 @@ from lostwax.attacks.trees import TreeConstraints, exact_cells_note, revealed_by
 from lostwax.audits.audit import Audit, CellsKept, Finding, Verdict
 from lostwax.audits.checks import check_rows_differ, few_rows
 from lostwax.audits.climb import SolvableTable, rung_of_anyone, rungs_of_insiders
-from lostwax.audits.play import Answer, LeaveOneOut, Played, Settings, filled, of_table
+from lostwax.audits.play import Answer, LeaveOneOut, Played, Settings, filled, named, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import (
     Adversary,
@@ -82,11 +82,11 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
     by_sums = equation is not None and bool(equation.sums)  # they need no solver
     best = lines[0] if by_sums else lines[-1]
     limits = best.limits(seen=not released.unread and (equation is None or not missing or by_sums))
-    findings = [_with_verdicts(line.finding, best.finding.rebuilt, limits) for line in lines]
+    findings = [line.finding.with_verdicts(best.finding.rebuilt, limits) for line in lines]
     unsolved = 0 if by_sums else findings[-1].verdicts.count(Verdict.UNDECIDED)
     if (unordered := _without_order(parts)) is not None:
         other = _Line.of(games, released, unordered, "order of rows unknown")
-        findings.append(_with_verdicts(other.finding, other.finding.rebuilt, other.limits(seen=not released.unread)))
+        findings.append(other.finding.with_verdicts(other.finding.rebuilt, other.limits(seen=not released.unread)))
     if unsolved and not released.unread and not (equation is not None and missing):
         why = "although what was read should give every cell"
         if equation is not None:
@@ -132,9 +132,7 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
             *few_rows(table.x),
         ),
         classes=released.classes,
-        columns=released.columns.names,
-        columns_are_words=released.columns.are_words,
-        categories=released.columns.categories if any(released.columns.categories) else (),
+        **named(released.columns),
     )
 
 
@@ -390,12 +388,6 @@ HOW_KEPT = {
     Kept.ESTIMATED: "{} tells only an estimate of",
     Kept.LOST: "what was read tells nothing of",
 }
-
-
-def _with_verdicts(finding: Finding, at_best: NDArray[np.bool_], limits: NDArray[np.object_]) -> Finding:
-    """Rebuilt from this release; or only at the optimum; or not even there, by its limits."""
-    verdicts = np.select([finding.rebuilt, at_best], [Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED], limits)
-    return replace(finding, verdicts=tuple(Verdict(verdict) for verdict in verdicts))
 
 
 def _nearest_candidate(guess: Guess, truth: Tensor, scoring: Scoring) -> tuple[Guess, NDArray[np.bool_]]:

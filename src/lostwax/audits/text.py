@@ -15,7 +15,6 @@ from lostwax.audits.conclusion import Line
 from lostwax.audits.decision import decide
 from lostwax.audits.words import by_luck, first_upper, reached, who
 from lostwax.cards import card
-from lostwax.metrics import ByClass, Null
 from lostwax.metrics.estimate import median_interval
 from lostwax.numerals import SIGN, at_most, count, interval, number, percent, round_up, side_by_side
 
@@ -50,7 +49,7 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
         *map(plain_spaces, wrap(str(conclusion), width)),  # 5 % stays on one line
         "",
     ]
-    rows = _rows(audit)
+    rows = [HEADER, *line_cells(audit)]
     reasons = [f"{row[0]}: {row[-1]}" for row in rows[1:] if row[-1]]
     if not reasons or sum(least_widths(rows)) + 2 * len(HEADER) - 2 > widest:
         rows = [row[:-1] for row in rows]  # no reasons to give, or no place: they come below
@@ -89,9 +88,9 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
     return "\n".join(part for parts in folded for part in parts)
 
 
-def _rows(audit: Audit) -> list[tuple[str, ...]]:
-    """The header, and a row for each line and baseline."""
-    rows, summary = [HEADER], audit.summary()
+def line_cells(audit: Audit) -> list[tuple[str, ...]]:
+    """Below the header, a row for each line and baseline."""
+    rows, summary = list[tuple[str, ...]](), audit.summary()
     for finding in audit.findings:
         numbers = summary[finding.name]
         rebuilt, error = _rate(numbers["rebuilt"], audit), _error(numbers["median_error"])
@@ -151,23 +150,8 @@ def _more_numbers(audit: Audit) -> list[str]:
     limit = f"error <= {audit.oracle_error:.4g}, the mean error of the {audit.oracle}"
     lines = [f"success rate ({limit}): {audit.success()}"]
     lines += [str(audit.tpr(null=null)) for null, scores in released.null_errors.items() if len(scores) >= FEWEST_NULLS]
-    lines += [str(rate) for rate in rates_by_class(audit)]
     means = [f"{name} {errors.mean():.4g}" for name, errors in released.errors.items() if np.isfinite(errors).all()]
     return [*lines, f"means: {'; '.join(means)}"]
-
-
-def rates_by_class(audit: Audit) -> tuple[ByClass, ...]:
-    """True positives at 1 % in every class, by each null, of a weak adversary with guesses enough of each.
-
-    None for an audit that was read from a file, which holds no labels.
-    """
-    nulls, labels = audit.findings[0].null_errors, audit.guess.records.y.flatten().cpu().numpy()
-    if Null.GAUSSIAN_WEIGHTS not in nulls or len(labels) != len(audit.errors):
-        return ()
-    classes, guesses = np.unique(labels, return_counts=True)
-    if len(classes) < 2 or guesses.min() < FEWEST_NULLS:
-        return ()
-    return tuple(audit.tpr_by_class(null=null) for null in nulls)
 
 
 def _labels(numbers: dict[str, float], audit: Audit) -> str:

@@ -25,7 +25,7 @@ from lostwax.attacks.closed_form import row_keys
 from lostwax.attacks.two_releases import Changes
 from lostwax.audits.audit import Audit
 from lostwax.audits.changed_rows import ChangedRows
-from lostwax.audits.checks import check_kind
+from lostwax.audits.checks import check_kind, check_unused
 from lostwax.audits.play import Answer, Settings, filled, of_table
 from lostwax.audits.retrained import MISS, retrained
 from lostwax.audits.scoring import Scoring
@@ -55,11 +55,7 @@ def audit_two_nets(net: nn.Module, data: Any, before: Any, settings: Settings, o
             "records that are in neither training set."
         )
     check_kind("audit", "trainer", trainer)
-    unused = [
-        name for name, value in options.items() if value is not None and name not in ("trainer", "prior", "attack")
-    ]
-    if unused:
-        raise TypeError(f"audit: {', '.join(unused)} does not apply to a net with before=. Leave it out.")
+    check_unused("a net with before=", options, ("trainer", "prior", "attack"))
     net, earlier = unwrapped(net), unwrapped(earlier)
     table = torch_nets.read_table(data, torch_nets.taken_by(net))
     if earlier_data is None:

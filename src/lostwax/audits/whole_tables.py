@@ -107,6 +107,7 @@ class TreesToSearch(NamedTuple):
         known: dict[str, Any] = {"values": public.values, "one_hot": public.one_hot, "seed": seed % 2**31}
         if self.sums is not None:
             return _by_sums(self.sums, shape, seconds, {**known, "ends": ends})
+        assert self.forest is not None
         try:
             table = WholeTable(Search(seconds))(self.forest, shape[1], **known)
         except TooManyCellsError as error:
@@ -160,8 +161,8 @@ def _by_sums(sums: BoostedSums, shape: tuple[int, int], seconds: float, known: d
 
 def _nothing(shape: tuple[int, int]) -> RebuiltTable:
     anything, nothing = np.full(shape, np.inf), np.zeros(shape, dtype=bool)
-    labels, flags = np.zeros(shape[0], dtype=np.int64), {"ordered": False, "solves": False, "proven": False}
-    return RebuiltTable(np.zeros(shape), -anything, anything, labels, nothing, nothing[:, 0], **flags)
+    known = np.zeros(shape), -anything, anything, np.zeros(shape[0], dtype=np.int64), nothing, nothing[:, 0]
+    return RebuiltTable(*known, ordered=False, solves=False, proven=False)
 
 
 def objection_without_rows(model: Any) -> str | None:
@@ -226,12 +227,8 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
     line = judged(judging, Answer(trees.attack, guess, seconds_taken))
     # a row that is not rebuilt although the search came to its end is not in the counts of nodes
     other = Verdict.ATTACK_LIMITED if rebuilt.solves and rebuilt.proven else Verdict.UNDECIDED
-    finding = replace(
-        line.finding,
-        luck=judging.luck_of(matched),
-        cells=CellsKept.of(cells, certified, x, x),
-        verdicts=tuple(Verdict.RECOVERABLE if won else other for won in line.finding.rebuilt.tolist()),
-    )
+    finding = replace(line.finding, luck=judging.luck_of(matched), cells=CellsKept.of(cells, certified, x, x))
+    finding = finding.with_verdicts(finding.rebuilt, other)
     order = "rows are rebuilt without their order: each is compared with the true row of a best matching, as chance is."
     if rebuilt.ordered:
         order = "bootstraps are drawn again from the seeds in the model and tell rows apart: row i is rebuilt as row i."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 ABOUT = (
     "How well can training records be rebuilt from a released model, and what protection is enough? Start with "
@@ -46,11 +47,19 @@ def _run(words: list[str]) -> int:
     from lostwax.recipes import own_frames
 
     app = SubcommandApp()
-    for command in (audits.demo, audits.init, audits.audit, audits.report, audits.simulate, audits.words):
-        app.command(name=command.__name__)(command)
-    app.command(name="list")(lists.show)
-    for command in (bounds.bound, bounds.calibrate):
-        app.command(name=command.__name__)(command)
+    commands: dict[str, Callable[..., object]] = {
+        "demo": audits.demo,
+        "init": audits.init,
+        "audit": audits.audit,
+        "report": audits.report,
+        "simulate": audits.simulate,
+        "words": audits.words,
+        "list": lists.show,
+        "bound": bounds.bound,
+        "calibrate": bounds.calibrate,
+    }
+    for name, command in commands.items():
+        app.command(name=name)(command)
     log = logging.getLogger("lostwax")  # progress to stderr; stdout is for results
     if not log.handlers:
         log.addHandler(logging.StreamHandler())

@@ -80,7 +80,6 @@ class TrainerFacts(NamedTuple):
     first_rounds: Callable[[int], tuple[Trainer, int] | None] | None = None  # cut short, see `Stepwise.first_rounds`
     settled: Callable[[nn.Module, Cohort], Trainer] | None = None  # itself, after it measured its randomness
     where_it_tells: Callable[[nn.Module, Cohort], Trainer] | None = None  # itself, the secret where it has an effect
-    with_tile: Callable[[int], Trainer] | None = None  # itself, which computes this many models at a time
     unlearns: Callable[..., Release] | None = None  # (net, cohort, before, seed=...) -> after: it trains, then forgets
     with_labels: Callable[[int, int], Trainer] | None = None  # itself, which gets labels as whole numbers low to high
     pairs: ModelPairs | None = None  # it releases differences of another trainer's models

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lostwax import files
-from lostwax.audits.ladder import Rung
-from lostwax.audits.text import rates_by_class
+from lostwax.audits.conclusion import Rung
+from lostwax.audits.text import HEADER, line_cells
 from lostwax.audits.words import first_upper, reached, who
 from lostwax.bounds import Plan, calibrate
 from lostwax.grades import Grade
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from lostwax.audits import Audit, Finding
+    from lostwax.audits import Audit
     from lostwax.reports.comparison import Comparison
 
 BASELINE = 0.1  # assumed without candidates: one in ten (Hayes et al. 2023)
@@ -65,18 +65,6 @@ def _plans(baseline: float, steps: int) -> tuple[tuple[float, Plan], ...]:
     )
 
 
-class PageLine(NamedTuple):
-    """A row of the table of all numbers."""
-
-    name: str
-    rebuilt: str
-    nearer: str
-    labels: str
-    milliseconds: str
-    reasons: str
-    medians: tuple[str, ...]  # per metric
-
-
 def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool) -> str:
     """The page, with the figures of `charts.drawn`; it shows no records unless `records`."""
     from markupsafe import Markup
@@ -105,11 +93,11 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
         rows=rows(audit) if records else (),
         unbounded=int(np.isinf(released.errors[audit.criterion]).sum()),
         rates=charts.rates(audit),
-        rates_by_class=rates_by_class(audit),
         nulls=[(str(null), len(scores)) for null, scores in released.null_errors.items()],
         protection=protection(audit),
-        metrics=list(released.errors),
-        lines=_lines(audit),
+        header=HEADER,
+        lines=line_cells(audit),
+        medians=_medians(audit),
         provenance=_flat(without_fields(audit.provenance)),
         slider=_slider(audit),
         style=_asset("report.css"),
@@ -163,40 +151,11 @@ def _slider(audit: Audit) -> dict[str, Any] | None:
     }
 
 
-def _lines(audit: Audit) -> list[PageLine]:
-    """Every line of the audit, then the baselines."""
-    lines = [_line(audit, finding) for finding in audit.findings]
-    for name, errors in audit.baselines.items():
-        rebuilt = float((errors[audit.criterion] <= audit.threshold).mean())
-        lines.append(PageLine(name, _share(rebuilt, audit), "", "", "", "", _medians(errors)))
-    return lines
-
-
-def _line(audit: Audit, finding: Finding) -> PageLine:
-    numbers = audit.summary()[finding.name]
-    labels = f"{_share(numbers['labels_right'], audit)} right"
-    if finding.label_errors is not None:
-        labels = f"off by {number(float(finding.label_errors.mean()))} dev."
-    return PageLine(
-        name=finding.name,
-        rebuilt=_share(numbers["rebuilt"], audit),
-        nearer="" if audit.chance is not None else _share(numbers["beats_baselines"], audit),
-        labels="given" if audit.labels_given else labels,
-        milliseconds=number(numbers["milliseconds_per_record"]),
-        reasons=", ".join(f"{percent(numbers[str(kind)])} {kind}" for kind in dict.fromkeys(finding.verdicts)),
-        medians=_medians(finding.errors),
-    )
-
-
-def _medians(errors: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(number(float(np.median(values))) for values in errors.values())
-
-
-def _share(share: float, audit: Audit) -> str:
-    if audit.complete:
-        return percent(share)
-    low, high = audit.interval(round(share * len(audit.games)))
-    return f"{percent(share)} ({interval(low, high)})"
+def _medians(audit: Audit) -> dict[str, list[str]]:
+    """By metric, the median of every line and baseline."""
+    released, *others = [finding.errors for finding in audit.findings]
+    lines = [released, *others, *audit.baselines.values()]
+    return {metric: [number(float(np.median(errors[metric]))) for errors in lines] for metric in released}
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:

@@ -48,9 +48,9 @@ class Checkpoints:
         """By the engine; `kept_or_computed` keeps it."""
         return self.engine.each(compute, numbers)
 
-    def state(self, words: Mapping[str, str]) -> State:
+    def state(self, words: Mapping[str, str]) -> KeptState:
         """The file of what these words determine."""
-        return State(Path(self.folder) / f"{key({**words, **build()})}.safetensors")
+        return KeptState(Path(self.folder) / f"{key({**words, **build()})}.safetensors")
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
         """The spans that are there, and the others as they are trained; then those that were there."""
@@ -91,7 +91,7 @@ class Checkpoints:
         return Path(self.folder) / f"{name}-{span.start}-{span.stop}.safetensors"
 
 
-class State(NamedTuple):
+class KeptState(NamedTuple):
     """A file for the result of a computation, or for how far it came."""
 
     path: Path
@@ -117,7 +117,7 @@ def kept_or_computed(
 
     `words` determine it; what has none is not kept.
     """
-    keeping, states = keeper(engine), dict[int, State | None]()
+    keeping, states = keeper(engine), dict[int, KeptState | None]()
     for number in numbers:
         determined_by = None if keeping is None else words(number)
         state = None if keeping is None or determined_by is None else keeping.state(determined_by)

@@ -349,16 +349,6 @@ def test_rows_of_single_precision(offset):
         assert scanned(model.fit(x, y), x, y) == Scanned()
 
 
-def test_counts_above_a_threshold():
-    x, y = TABLES["continuous"], LABELS["continuous"]
-    found = scanned(naive_bayes.BernoulliNB(binarize=0.3).fit(x, y), x, y)
-    ((sums, threshold),) = found.exceeding
-    assert not found.sums
-    assert threshold == 0.3
-    rows = Records(torch.from_numpy(x > 0.3).double(), torch.from_numpy(y))
-    assert unexplained(sums, rows, torch.ones(len(x), dtype=torch.float64))[0].abs().max() < 1e-9
-
-
 def test_clusters():
     x = np.r_[make_blobs(50, 3, random_state=0)[0], [[100.0, 100.0, 100.0]]]  # the last is a cluster of one
     part = cluster.KMeans(4, random_state=0).fit(x)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from torch import Tensor
@@ -13,12 +12,11 @@ from torch import Tensor
 from lostwax.adapters import catboost, lightgbm, xgboost
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
-from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
+from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, named
 from lostwax.adapters.sklearn.trees import boosted_sums
 from lostwax.adapters.trees import BoostedModel, is_read
-from lostwax.games import Cells, Columns, Fitted, Kept, Records, ReleasedTable, Sums
+from lostwax.games import Cells, Columns, Fitted, Kept, Records, ReleasedTable
 from lostwax.games.boosting import BoostedSums
-from lostwax.games.trees import Ints
 from lostwax.records.tables import coded
 
 LIBRARIES = {  # by package, what fitted models of it have
@@ -71,8 +69,6 @@ def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor,
         )
     _read_categories(booster, place, reader)
     y, _ = _labels(booster, model, labels)
-    for column, counts in booster.label_counts.items():
-        _publish_label_counts(booster.name, column, counts, place, y, weight, reader)
     place = _with_codes(place, booster.no_numbers)
     if (x := as_numbers(place.rows)) is None:
         raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} columns that are no numbers are not read", ".")
@@ -102,33 +98,6 @@ def _read_categories(booster: BoostedModel, place: Place, reader: PipelineReader
     reader.notes.append(f"{booster.name} lists every category of the data frame by name, in: {names}.")
 
 
-def _publish_label_counts(
-    name: str, column: int, counts: Ints, place: Place, y: Tensor, weight: Tensor, reader: PipelineReader
-) -> None:
-    """Note how many rows of each class every category has, if these are the counts of this table."""
-    codes, columns = coded(place.rows)
-    values = columns.categories[column]
-    if y.is_floating_point() or not values or bool(codes[:, column].isnan().any()):
-        return
-    is_value = torch.nn.functional.one_hot(codes[:, column].long(), len(values)).double()  # (n, k)
-    totals = torch.stack([is_value[y == label].sum(0) for label in range(counts.shape[1])])  # (classes, k)
-    if len(counts) != len(values) or sorted(map(tuple, counts.tolist())) != sorted(
-        map(tuple, totals.mT.long().tolist())
-    ):
-        return
-    known = np.array([*values, None], dtype=object)[:-1]
-
-    def back(rebuilt: Cells) -> Cells:
-        numbers = np.nan_to_num(rebuilt.values.astype(np.float64), nan=-1.0)
-        return Cells(known[numbers.argmax(1)][:, None], rebuilt.kept.min(1, keepdims=True))
-
-    sums = Sums(f"{name}'s ctr_data", totals, totals.sum(1), by_label=True, weighted=False)
-    here = place.at([column]).through(back, is_value.numpy())
-    reader.publish(Fitted(name, Records(is_value, y), weight, None, (sums,)), here)
-    which = Columns(columns.names or (), columns.categories).listed([column])
-    reader.notes.append(f"{name}'s ctr_data holds how many rows of each class every category has, of: {which}.")
-
-
 def _labels(booster: BoostedModel, model: Any, labels: NDArray[Any]) -> tuple[Tensor, tuple[object, ...]]:
     """Class numbers with their names, or targets."""
     classes = is_classifier(model) if hasattr(model, "get_params") else booster.classifies
@@ -146,17 +115,7 @@ def released_booster(model: Any, data: Any, sample_weight: Any = None) -> Releas
     labels, classes = _labels(booster, booster, targets)
     reader = PipelineReader(columns, list(range(x.shape[1])), labels, weight)
     read_boosted(booster, reader.start(X), targets, weight, reader)
-    return ReleasedTable(
-        name=booster.name,
-        table=Records(x, labels),
-        weight=weight,
-        columns=columns,
-        parts=tuple(reader.parts),
-        classes=classes,
-        notes=tuple(reader.notes),
-        unread=tuple(reader.unread),
-        supervised=True,
-    )
+    return reader.released(booster.name, Records(x, labels), classes=classes)
 
 
 def _with_codes(place: Place, no_numbers: tuple[int, ...] = ()) -> Place:
@@ -184,11 +143,7 @@ def _with_codes(place: Place, no_numbers: tuple[int, ...] = ()) -> Place:
     def back(values: Cells) -> Cells:
         cells = values.values.astype(object)
         for column, known in names.items():
-            listed = np.empty(len(known) + 1, dtype=object)
-            listed[:] = [*known, np.nan]
-            numbers = values.values[:, column].astype(np.float64)
-            number = np.where(np.isnan(numbers), len(known), np.nan_to_num(numbers))
-            cells[:, column] = listed[number.clip(0, len(known)).astype(np.intp)]
+            cells[:, [column]] = named(values.columns([column]), names=known).values
         certainty = values.kept.copy()
         certainty[:, list(no_numbers)] = Kept.LOST
         return Cells(cells, certainty)

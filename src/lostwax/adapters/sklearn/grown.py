@@ -148,8 +148,8 @@ def _label_sums(sample: TreeSample) -> LabelSums | None:
     return LabelSums(means * weight[:, None], row_weight, rounding)
 
 
-def times_drawn(estimator: Any, rows: int) -> Sequence[Floats | None]:
-    """(n,) how often each row was drawn for each tree; None where this cannot be drawn again."""
+def times_drawn(estimator: Any, rows: Ints, n: int) -> Sequence[Floats | None]:
+    """(n,) how often each of the rows was drawn for each tree; None where this cannot be drawn again."""
     unknown = [None] * len(estimator.estimators_)
     try:
         drawn = list(estimator.estimators_samples_)
@@ -157,7 +157,7 @@ def times_drawn(estimator: Any, rows: int) -> Sequence[Floats | None]:
         return unknown
     if len(drawn) != len(unknown):  # with warm_start only some seeds are kept
         return unknown
-    return [np.bincount(numbers, minlength=rows).astype(np.float64) for numbers in drawn]
+    return [np.bincount(rows[numbers], minlength=n).astype(np.float64) for numbers in drawn]
 
 
 def sum_rounding(count: Ints, weight: Floats) -> Floats:
@@ -168,20 +168,19 @@ def sum_rounding(count: Ints, weight: Floats) -> Floats:
     return 4 * EPSILON * (count + 2) * weight
 
 
-def class_weights(estimator: Any, labels: Array) -> Floats:
-    """(n,) the class weight of each row."""
-    setting = getattr(estimator, "class_weight", None)
-    if setting is None:
-        return np.ones(len(labels))
-    named = "balanced" if setting == "balanced_subsample" else setting
-    return np.asarray(compute_sample_weight(named, labels), dtype=np.float64)
+def class_weights(estimator: Any, labels: Array, rows: Ints) -> Floats:
+    """(n,) the class weight of each row, of a model that was fitted on some rows."""
+    setting, factor = getattr(estimator, "class_weight", None), np.ones(len(labels))
+    if setting is not None:
+        named = "balanced" if setting == "balanced_subsample" else setting
+        factor[rows] = compute_sample_weight(named, labels[rows])
+    return factor
 
 
 def tree_class_weights(tree: Any, labels: Array, weight: Floats) -> Floats:
     """(n,) the class weight of each row of one tree, which may not have been given the rows without a weight."""
-    every, inside = class_weights(tree, labels), weight > 0
-    some = np.ones_like(every)
-    some[inside] = class_weights(tree, labels[inside])
+    choices = (np.arange(len(weight)), np.flatnonzero(weight > 0))
+    every, some = (class_weights(tree, labels, rows) for rows in choices)
     total = tree.tree_.weighted_n_node_samples[0]
     return min((every, some), key=lambda factor: abs(float(weight @ factor) - total))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from numbers import Number
 from typing import Any, NamedTuple, TypeGuard
@@ -218,21 +217,16 @@ def as_part(held: HeldTable, name: str, table: Records, weight: Tensor) -> Part:
     keys = row_keys(held.rows)
     first = torch.from_numpy(np.unique(keys, return_index=True)[1]) if len(keys) > len(table) else slice(None)
     stored = Stored(f"{name}'s {held.path}", held.rows[first])
-    return of_columns(held.columns, Fitted(name, table, weight, None, stored=(stored,)))
-
-
-def of_columns(columns: list[int], fitted: Fitted) -> Part:
-    """Facts about some columns of the table."""
-    table = fitted.table
 
     def back(rows: Tensor) -> Cells:
-        known = ~rows.isnan() | (~rows.isnan().all(1, keepdim=True) & bool(fitted.stored))
+        known = ~rows.isnan().all(1, keepdim=True)  # a stored row has its gaps
         cells = Cells.lost(len(rows), table.x.shape[1])
-        cells.values[:, columns] = torch.where(rows.isinf(), torch.nan, rows)
-        cells.kept[:, columns] = np.where(known, Kept.EXACT, Kept.LOST)
+        cells.values[:, held.columns] = torch.where(rows.isinf(), torch.nan, rows)
+        cells.kept[:, held.columns] = np.where(known, Kept.EXACT, Kept.LOST)
         return cells
 
-    return Part(replace(fitted, table=Records(table.x[:, columns], table.y)), back, labelled=False)
+    own = Records(table.x[:, held.columns], table.y)
+    return Part(Fitted(name, own, weight, None, stored=(stored,)), back, labelled=False)
 
 
 def held_labels(model: Any, y: Tensor) -> str | None:

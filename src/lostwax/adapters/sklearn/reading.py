@@ -105,21 +105,14 @@ def released(
         x.shape,
     )
     path = held_labels(estimator, numbers)
-    return ReleasedTable(
-        name=" + ".join(type(step).__name__ for step in steps),
-        table=Records(_dense(x, rows)[:, used], numbers[rows]),
-        weight=weight[rows],
-        columns=reader.columns,
-        parts=tuple(reader.parts if sample is None else _cut(reader, sample.rows)),
-        classes=classes,
-        notes=tuple(reader.notes),
-        unread=tuple(dict.fromkeys(reader.unread)),
-        public=tuple(reader.public),
-        sample=sample,
-        held_labels=None if path is None else f"{kind}'s {path} holds the labels of all rows in their order.",
-        supervised=supervised,
-        attached=tuple(opaque),
-        transformers=tuple(reader.transformers),
+    every_label = None if path is None else f"{kind}'s {path} holds the labels of all rows in their order."
+    table = Records(_dense(x, rows)[:, used], numbers[rows])
+    whole = reader.released(
+        " + ".join(type(step).__name__ for step in steps), table, classes=classes, held_labels=every_label
+    )
+    parts = whole.parts if sample is None else tuple(_cut(reader, sample.rows))
+    return replace(
+        whole, weight=weight[rows], parts=parts, sample=sample, supervised=supervised, attached=tuple(opaque)
     )
 
 

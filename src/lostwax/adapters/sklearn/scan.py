@@ -60,8 +60,6 @@ class Scanned(NamedTuple):
     # Sums by a grouping that is published too and is not the label (clusters): the sums, and each row's group, (n,);
     # -1 for rows that are in none. They are `by_label` with the group in place of the label.
     grouped: tuple[tuple[Sums, Tensor], ...] = ()
-    # Sums of x > threshold, by label (BernoulliNB on a table that is not binary), and the threshold.
-    exceeding: tuple[tuple[Sums, float], ...] = ()
     notes: tuple[Noted, ...] = ()
     fitted_elsewhere: bool = False  # its mean or range is that of other rows
     complete: bool = True  # every object that it holds was searched
@@ -93,7 +91,6 @@ def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
             path += "" if unnamed or not path else "."
             shown = "[{}]" if unnamed else "{}"
             search.read(path, {shown.format(name): array for name, array in arrays.items()}, unnamed=unnamed)
-    search.read_thresholds(attributes(part))
     search.check_own_statistics(attributes(part))
     return search.scanned()._replace(complete=walk.complete and complete)
 
@@ -115,7 +112,6 @@ class _Search:
         self.sums: dict[tuple[bool, bool], Sums] = {}  # by (by_label, weighted): more of one kind say nothing new
         self.stored: list[Stored] = []
         self.grouped: dict[bytes, tuple[Sums, Tensor]] = {}
-        self.exceeding: list[tuple[Sums, float]] = []
         self.low = np.full(table.d, np.inf)
         self.high = np.full(table.d, -np.inf)
         self.ranges: list[str] = []  # what publishes them
@@ -139,7 +135,6 @@ class _Search:
             extremes,
             stored,
             tuple(self.grouped.values()),
-            tuple(self.exceeding),
             tuple(notes),
             self.fitted_elsewhere,
         )
@@ -261,8 +256,6 @@ class _Search:
             return True
         if not stored and any(self._read_groups(path, rows, group) for group in table.groups_in(arrays.values(), k)):
             return True
-        if labels is not None:
-            self._check_classes(path, rows, labels, arrays)
         if k != table.n or k == 1 or stored:
             return False
         # each column's values in another order (quantiles)
@@ -356,23 +349,6 @@ class _Search:
             return True
         return False
 
-    def _check_classes(self, path: str, rows: Array, labels: Array, arrays: Mapping[str, Array]) -> None:
-        """Raise if some classes have these means and others do not, although the numbers of rows agree."""
-        for weight, _ in self.table.weights:
-            total, count = self.table.group_sums(labels, len(rows), weight)
-            means = total / np.where(count > 0, count, 1.0)[:, None]
-            agree = self.table.agree(rows, means)
-            counted = any(
-                array.shape == count.shape and (np.allclose(array, count) or np.allclose(array, count / count.sum()))
-                for array in arrays.values()
-            )
-            if counted and agree.any() and self.table.mean_bits(rows[agree], count[agree]) >= SURE:
-                raise ValueError(
-                    f"audit: {self.name} was not fitted on this data (X, y): {path} does not agree with the table in "
-                    f"{int((~agree).sum())} of {len(rows)} classes. Pass exactly the rows, labels and sample_weight it "
-                    "was fitted on."
-                )
-
     def _add(self, path: str, totals: Array, counts: Array, *, by_label: bool, weighted: bool) -> None:
         sums = self._sums(path, totals.astype(np.float64), counts, by_label=by_label, weighted=weighted)
         self.sums.setdefault((by_label, weighted), sums)
@@ -415,19 +391,6 @@ class _Search:
             self._read_sums(path, totals.astype(np.float64), table.y)
         if all(part.ndim == 1 for part in parts):
             self._read_range(path, np.array([[part[0], part[-1]] for part in parts], dtype=np.float64).T)
-
-    def read_thresholds(self, own: Mapping[str, Any]) -> None:
-        """Counts of the rows that exceed the threshold `binarize` (BernoulliNB), which the rows do not say."""
-        threshold, counts, table = own.get("binarize"), own.get("feature_count_"), self.table
-        if threshold is None or counts is None or any(by_label for by_label, _ in self.sums) or table.y is None:
-            return
-        above = TrainingRows((table.x > threshold).astype(np.float64), table.y, table.weight)
-        inner = _Search(self.name, above, is_model=self.is_model)
-        if inner._read_sums("feature_count_", np.asarray(counts, dtype=np.float64), table.y):
-            self.exceeding += [(sums, float(threshold)) for sums in inner.sums.values()]
-            self.notes.append(
-                f"{self.name}'s feature_count_ reveals for every cell of the secret row whether it exceeds {threshold}."
-            )
 
     def check_own_statistics(self, own: Mapping[str, Any]) -> None:
         """Note a part whose own mean or range is not this table's; raise if it almost is."""

@@ -22,7 +22,6 @@ AGREES = 1e-9  # relative to a column's spread, times the square root of the num
 DIGITS = {2: 8, 4: 20, 8: 40}  # bits that a value of a continuous column is worth, by the bytes of a number
 GRID = 10.0 ** -np.arange(5)  # columns whose values are multiples of one of these are not continuous
 GRID_ROWS = 10_000  # by which that is judged
-FEW_ROWS = 8  # that are looked for one by one
 
 equal = partial(np.array_equal, equal_nan=True)
 
@@ -91,23 +90,11 @@ class TrainingRows:
 
     def find(self, rows: Array) -> Array:
         """(k,) for each row one of the table that equals it bit for bit, in the dtype of `rows`; -1 if none does."""
-        if len(rows) <= FEW_ROWS:
-            return np.array([self._find_one(row) for row in rows])
         keys, order = self.keys(rows.dtype)
         at = order[np.searchsorted(keys, row_keys(torch.from_numpy(rows))).clip(max=self.n - 1)]
         theirs = self.x[at].astype(rows.dtype)
         same = ((theirs == rows) | (np.isnan(theirs) & np.isnan(rows))).all(1)
         return np.where(same, at, -1)
-
-    def _find_one(self, row: Array) -> int:
-        """The same for one row, without hashes of the table."""
-        near = np.arange(self.n)
-        for column, value in enumerate(row):
-            cells = self.x[near, column].astype(row.dtype)
-            near = near[np.isnan(cells) if np.isnan(value) else cells == value]
-            if len(near) == 0:
-                return -1
-        return int(near[0])
 
     def occurs(self, rows: Array) -> Array:
         """(k,) how often each row occurs in the table."""

@@ -20,10 +20,10 @@ from lostwax.games.facts import hold_out_of
 from lostwax.learning.decoders import Span
 from lostwax.learning.shadow_tables import adversary_seed, finite_models
 from lostwax.learning.standardise import Standardise
-from lostwax.learning.training import Best, Criterion, answer, fit, part, torch_seed
+from lostwax.learning.training import Best, Criterion, answer, fit, resume, state_of, torch_seed
 from lostwax.progress import progress
 from lostwax.seeds import generator, seed_torch
-from lostwax.shadows.checkpoints import State
+from lostwax.shadows.checkpoints import KeptState
 
 if TYPE_CHECKING:
     from lostwax.attacks.weak.attack import WeakRecoNN
@@ -156,7 +156,7 @@ class _Training:
         by_time = 0.0 if minutes is None else self.seconds / (60 * minutes)
         return max((self.step + into) / self.attack.steps, by_time)
 
-    def legs(self, checkpoint: State | None, advance: Callable[[int], None]) -> Iterator[Iterator[Tensor]]:
+    def legs(self, checkpoint: KeptState | None, advance: Callable[[int], None]) -> Iterator[Iterator[Tensor]]:
         """Legs until the steps or the minutes are over; state is saved after some of them, and after the last."""
         criteria = [term.begin(self.data.unseen[1].flatten(0, 1)) for term in self.attack.terms]
         run = torch.compile(self.net) if self.attack.compile else self.net
@@ -186,31 +186,23 @@ class _Training:
             yield loss_of(answers.to(secrets.dtype), secrets, self.data, criteria, attack)
             self.step += 1
 
-    def save(self, to: State) -> None:
+    def save(self, to: KeptState) -> None:
         numbers = torch.tensor([self.step, self.seconds, self.best.error], dtype=torch.float64)
-        state = self.optimiser.state_dict()["state"]  # "3.exp_avg" is the fourth parameter's first moment
-        moments = {f"{number}.{name}": value for number, group in state.items() for name, value in group.items()}
-        groups = {"net": self.net.state_dict(), "kept": self.best.weights, "optimiser": moments}
-        tensors = {f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()}
         try:
-            to.write({**tensors, "numbers": numbers})
+            to.write({**state_of(self.net, self.optimiser, self.best), "numbers": numbers})
         except OSError as error:
             message = f"WeakRecoNN: {error} Training continues without this checkpoint; the next is tried later."
             warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def resume(self, tensors: dict[str, Tensor]) -> None:
         step, seconds, self.best.error = tensors["numbers"].tolist()
-        self.step, self.started, self.best.weights = int(step), time.perf_counter() - seconds, part(tensors, "kept.")
-        self.net.load_state_dict(part(tensors, "net."))
-        state: dict[int, dict[str, Tensor]] = {}
-        for path, value in part(tensors, "optimiser.").items():
-            number, name = path.split(".")
-            state.setdefault(int(number), {})[name] = value
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
+        self.step, self.started = int(step), time.perf_counter() - seconds
+        resume(self.net, self.optimiser, self.best, tensors)
 
 
-def train(net: ReadAndDecode, data: TrainingData, attack: WeakRecoNN, checkpoint: State | None, *, seed: int) -> None:
+def train(
+    net: ReadAndDecode, data: TrainingData, attack: WeakRecoNN, checkpoint: KeptState | None, *, seed: int
+) -> None:
     """Fit the net in place by AdamW, and keep the weights with the least loss on unseen heads."""
 
     def validate() -> float:  # the objective of squared errors
