@@ -327,14 +327,13 @@ class RecoNN(Shadowed):
     def objection(self, knowledge: Knowledge) -> str | None:
         if (reason := super().objection(knowledge)) is not None:
             return reason
-        decoder = self.decoder
-        if isinstance(decoder, RowReading):
+        if isinstance(self.decoder, RowReading):
             if (reason := rows_objection(knowledge.net, knowledge.access)) is not None:
                 return reason
             if self.engine is not None:
                 return "its decoder reads single weights, which linear response does not give."
-            decoder = decoder.picture
-        return unlearnable(decoder, self.terms, knowledge.prior.x)
+            return unlearnable(self.decoder.picture, self.terms, knowledge.prior.x)
+        return unlearnable(self.decoder, self.terms, knowledge.prior.x)
 
     def facts(self) -> AttackFacts:
         return AttackFacts(strength=20, device=self.device, cheaper=self.cheaper)
@@ -409,13 +408,10 @@ class RecoNN(Shadowed):
 
     def decoder_parameters(self, knowledge: Knowledge, features: int) -> int:
         """How many parameters the decoder has, counted without allocating it."""
-        span = Span.of(knowledge.prior.x)
-        if isinstance(self.decoder, RowReading):  # a small one, whatever the number of features
-            with torch.random.fork_rng(devices=[]):
-                decoder = self.decoder_for(knowledge, _unscaled(features), span)
-        else:
-            with torch.device("meta"):
-                decoder = self.decoder.build(features, tuple(span.shift.shape), bounded=span.bounded)
+        span, standardise = Span.of(knowledge.prior.x), _unscaled(features)
+        by_rows = isinstance(self.decoder, RowReading)  # a small one, whatever the number of features
+        with torch.random.fork_rng(devices=[]), torch.device("cpu" if by_rows else "meta"):
+            decoder = self.decoder_for(knowledge, standardise, span)
         return sum(value.numel() for value in decoder.parameters())
 
     def _step_seconds(self, knowledge: Knowledge, features: int) -> float:

@@ -207,7 +207,7 @@ class _Prepared:
     def _one(self, params: Mapping[str, Tensor], labels: Tensor | None) -> Guess:
         known = Records(self.known.x.flatten(1).double(), self.known.y)
         unknown = Records(known.x.new_zeros(1, known.x.shape[1]), known.y.new_zeros(1, *known.y.shape[1:]))  # not read
-        table, game = Records.together([known, unknown]), torch.tensor([len(known)])
+        table, game = Records.together([known, unknown]), torch.tensor([len(known)], device=known.x.device)
         model, ones = self.objective(params, len(table)), known.x.new_ones(len(table))
         return found_by(model, table, ones, game, labels, at_optimum=True).guess()
 

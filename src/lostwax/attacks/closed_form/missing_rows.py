@@ -131,8 +131,8 @@ class _Explained(NamedTuple):
     doubled: bool = False  # others explain the same
 
     def beside(self, more: _Explained) -> _Explained:
-        u, corner = (torch.cat([getattr(part, name) for part in (self, more)]) for name in ("u", "corner"))
         kinds = Kinds(*(torch.cat(pair) for pair in zip(self.kinds, more.kinds, strict=True)))
+        u, corner = torch.cat([self.u, more.u]), torch.cat([self.corner, more.corner])
         return _Explained(u, kinds, corner, self.doubled or more.doubled)
 
 

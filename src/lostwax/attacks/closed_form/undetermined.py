@@ -25,12 +25,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from lostwax.attacks.closed_form.sections import LEAST, Kinds, Prior, Rows, Terms
+from lostwax.attacks.closed_form.sections import LEAST, Kinds, Prior, Quadratic, Rows, Terms, gauss_newton
 from lostwax.games import Records
 
 MOST_NUMBERS = 2_000  # of a term, whose covariance is inverted
 APART = 3  # rows that are looked for one after the other
-STEPS, SETTLED = 12, 1e-4  # at most; until a step is shorter
+STEPS = 12
 STANDS_OUT = 0.5  # predicted error of a row with a target, of which no other estimate is used
 SHRUNK = 0.1  # share of a covariance that is its diagonal
 
@@ -144,42 +144,22 @@ def _stands_out(
     to_f = precision.reshape(-1, size).mT.contiguous()  # (f, D C)
     to_r = precision.reshape(len(precision), many, size).transpose(0, 1).flatten(1)  # (C, D f)
 
-    def values(u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        outputs = terms.outputs(u)
+    def around(u: Tensor) -> Quadratic:
+        outputs, from_mean = terms.outputs(u), u - prior.means
         r, f = terms.residuals(outputs, kinds), terms.with_ones(u)
         misfit = (r[:, :, None] * f[:, None]).flatten(1) - seen
         pull = misfit @ precision  # (l, D)
-        from_mean = u - prior.means
-        return pull, (pull * misfit).sum(1) + ((from_mean @ prior.precision) * from_mean).sum(1), outputs
-
-    u = prior.means.clone()
-    pull, value, outputs = values(u)
-    damping = torch.ones_like(value)
-    normal = prior.precision.expand(len(u), d, d)
-    for _ in range(STEPS):
-        r, f = terms.residuals(outputs, kinds), terms.with_ones(u)
+        value = (pull * misfit).sum(1) + ((from_mean @ prior.precision) * from_mean).sum(1)
         moved = terms.bends(outputs, kinds) @ terms.slopes  # (l, C, d)
         by_f, by_r = (f @ to_f).view(-1, many, size, many), (r @ to_r).view(-1, many, size, size)
         mixed = moved.mT @ (by_r * f[:, None, :, None]).sum(2)[..., :d]  # (l, d, d)
         normal = moved.mT @ (by_f * f[:, None, :, None]).sum(2) @ moved + mixed + mixed.mT
         normal = normal + (r[:, None] @ by_r.flatten(2)).view(-1, size, size)[:, :d, :d] + prior.precision
         pulls = pull.view(-1, many, size)
-        gradient = (moved.mT @ pulls @ f[..., None] + pulls.mT[:, :d] @ r[..., None])[..., 0]
-        gradient = gradient + (u - prior.means) @ prior.precision
-        lifted = normal + torch.diag_embed(damping[:, None] * normal.diagonal(dim1=1, dim2=2))
-        tried = u - torch.linalg.solve(lifted, gradient)
-        pulled, reached, answers = values(tried)
-        better, longest = reached < value, (tried - u).abs().max()
-        moves = better[:, None]
-        u, pull, outputs = (
-            torch.where(moves, tried, u),
-            torch.where(moves, pulled, pull),
-            torch.where(moves, answers, outputs),
-        )
-        value = torch.where(better, reached, value)
-        damping = torch.where(better, damping / 5, damping * 5)
-        if longest < SETTLED:
-            break
+        slope = (moved.mT @ pulls @ f[..., None] + pulls.mT[:, :d] @ r[..., None])[..., 0]
+        return Quadratic(value, slope + from_mean @ prior.precision, normal)
+
+    u, (value, _, normal) = gauss_newton(around, prior.means, STEPS, damping=1.0)
     variance = torch.linalg.inv(normal).diagonal(dim1=1, dim2=2).mean(1)  # (l,)
     evidence = 2 * prior.shares.log() - value - torch.linalg.slogdet(normal).logabsdet
     best = evidence.argmax()
