@@ -56,7 +56,6 @@ class TreeSample(NamedTuple):
     targets: Targets | None = None  # None: not the labels of the table
     columns: Ints | None = None  # the columns that it saw; None: all
     repeats: bool = False  # nodes count a row as often as it was drawn
-    missing_right: bool = False  # rows without a value went right while it was grown, whatever its nodes say
 
     @property
     def inside(self) -> Bools | None:
@@ -94,13 +93,6 @@ def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: 
     return replace(tree, between_neighbours=not off.any())
 
 
-def fit_the_trees(samples: Iterable[TreeSample], x: Floats) -> bool:
-    """Whether every node has as many of the rows of x (n, d) as it says."""
-    cast = in_float32(x)
-    grown = (Grown.of(tree_of(sample), cast, inside=sample.inside) for sample in samples)
-    return not any(len(tree.misfits()) for tree in grown)
-
-
 def tree_of(sample: TreeSample) -> Tree:
     """What the nodes of one tree say."""
     nodes = sample.tree.tree_
@@ -117,7 +109,7 @@ def tree_of(sample: TreeSample) -> Tree:
         threshold=nodes.threshold.copy(),
         left=nodes.children_left.copy(),
         right=nodes.children_right.copy(),
-        missing_left=nodes.missing_go_to_left.astype(np.bool_) & (not sample.missing_right),
+        missing_left=nodes.missing_go_to_left.astype(np.bool_),
         size=nodes.n_node_samples.astype(np.float64),
         share=None if inside is None else inside.astype(np.float64),
         rounding=np.full(nodes.node_count, np.inf if sample.repeats else 0.0),

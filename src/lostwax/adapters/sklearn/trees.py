@@ -29,7 +29,6 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
-    RandomTreesEmbedding,
 )
 from sklearn.ensemble._gradient_boosting import _random_sample_mask
 from sklearn.model_selection import train_test_split
@@ -37,12 +36,11 @@ from sklearn.tree import BaseDecisionTree, DecisionTreeClassifier
 from sklearn.utils.class_weight import compute_sample_weight
 
 from lostwax.adapters.objects import attributes
-from lostwax.adapters.sklearn.estimators import Array, refusal
+from lostwax.adapters.sklearn.estimators import Array, SettingNotReadError, refusal
 from lostwax.adapters.sklearn.grown import (
     Targets,
     TreeSample,
     class_weights,
-    fit_the_trees,
     forest_of_samples,
     sum_rounding,
     times_drawn,
@@ -110,20 +108,13 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     return forest_of_samples(estimator, x, samples, ordered=estimator.bootstrap)
 
 
-@forest_of.register(RandomTreesEmbedding)
-def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
-    """Grown on random numbers, not on labels; a pipeline gives it no weights."""
-    used = getattr(estimator, "_sample_weight", None)
-    weight = np.ones_like(weight) if used is None else used
-    samples = (TreeSample(tree, weight, np.ones_like(weight)) for tree in estimator.estimators_)
-    return forest_of_samples(estimator, x, samples)
-
-
 @forest_of.register(BaggingClassifier)
 @forest_of.register(BaggingRegressor)
 @forest_of.register(IsolationForest)
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     first, isolates = _first_tree(estimator), isinstance(estimator, IsolationForest)
+    if isolates and np.isnan(x).any():  # rows without a value went another way before scikit-learn 1.9
+        raise SettingNotReadError("IsolationForest on missing values is not read", ".")
     rows = _rows_of_fit(estimator, weight)
     numbered = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) and labels.ndim == 1 else labels
     factor, targets = class_weights(first, numbered, rows), None if isolates else Targets.of(estimator, labels)
@@ -132,14 +123,6 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
         TreeSample(tree, counts if by_weight or counts is None else counts * weight, factor, targets, columns)
         for tree, columns, counts in zip(estimator.estimators_, estimator.estimators_features_, drawn, strict=True)
     ]
-    if isolates and np.isnan(x).any() and any(counts is None for counts in drawn):
-        raise ValueError(
-            "IsolationForest with warm_start cannot be audited on missing values: the rows of each tree cannot be "
-            "drawn again, and so not which way rows without a value went. Fit it in one call, without warm_start."
-        )
-    if isolates and np.isnan(x).any() and not fit_the_trees(samples, x):
-        right = [sample._replace(missing_right=True) for sample in samples]  # as scikit-learn before 1.9 grew them
-        samples = right if fit_the_trees(right, x) else samples
     return forest_of_samples(estimator, x, samples, ordered=True)
 
 
