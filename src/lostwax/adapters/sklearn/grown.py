@@ -142,6 +142,15 @@ def _label_sums(sample: TreeSample) -> LabelSums | None:
     return LabelSums(means * weight[:, None], row_weight, rounding)
 
 
+def root_sums(name: str, mean: Floats, targets: Targets, weight: Floats, error: float, nodes: int) -> LabelSums:
+    """The sum of the labels of all rows, from the first prediction, their `mean`; raises if it is that of others."""
+    total, totals = weight.sum(), np.zeros(targets.values.shape[1])
+    totals[targets.columns] = mean * total
+    if (np.abs(weight @ targets.values - totals) > error).any():
+        raise other_data(name, "its first prediction is not the mean of these labels")
+    return LabelSums.of_root(totals, weight, error, nodes)
+
+
 def times_drawn(estimator: Any, rows: Ints, n: int) -> Sequence[Floats | None]:
     """(n,) how often each of the rows was drawn for each tree; None where this cannot be drawn again."""
     unknown = [None] * len(estimator.estimators_)

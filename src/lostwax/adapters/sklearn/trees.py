@@ -42,6 +42,7 @@ from lostwax.adapters.sklearn.grown import (
     TreeSample,
     class_weights,
     forest_of_samples,
+    root_sums,
     sum_rounding,
     times_drawn,
     tree_class_weights,
@@ -50,7 +51,7 @@ from lostwax.adapters.sklearn.grown import (
 from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.adapters.trees import refuse
 from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
-from lostwax.games.trees import LEAF, Floats, Forest, Ints, LabelSums, Tree
+from lostwax.games.trees import LEAF, Floats, Forest, Ints, Tree
 
 MAX_SEED = 2**31 - 1  # each tree of gradient boosting draws one number below this
 
@@ -272,13 +273,10 @@ def _starting_mean(estimator: Any) -> Floats | None:
 
 def _single_node(name: str, mean: Floats, targets: Targets, weight: Floats) -> Tree:
     """The mean of the labels as a tree of one node."""
-    total, inside, totals = weight.sum(), weight > 0, np.zeros(targets.values.shape[1])
-    totals[targets.columns] = mean * total
+    inside, leaf, no = weight > 0, np.array([LEAF]), np.zeros(1)
     count = np.array([inside.sum()])
-    error = float(sum_rounding(count, total)[0] * np.abs(targets.values).max())
-    if (np.abs(weight @ targets.values - totals) > 4 * error).any():
-        raise other_data(name, "its first prediction is not the mean of these labels")
-    sums, leaf, no = LabelSums.of_root(totals, weight, error, 1), np.array([LEAF]), np.zeros(1)
+    error = 4 * float(sum_rounding(count, weight.sum())[0] * np.abs(targets.values).max())
+    sums = root_sums(name, mean, targets, weight, error, 1)
     return Tree(leaf, no, leaf, leaf, no > 0, count.astype(np.float64), inside.astype(np.float64), no, labels=sums)
 
 
