@@ -11,7 +11,7 @@ from attacks.weak.game import NET, QUICK, TRAINER, knowledge, victims
 from full_disk import no_file_over
 from lostwax.attacks.weak import training
 from lostwax.attacks.weak.training import Heads
-from lostwax.shadows.checkpoints import State
+from lostwax.shadows.checkpoints import KeptState
 
 _, RELEASE = victims(5)
 
@@ -101,7 +101,7 @@ def test_a_damaged_state_is_named_wherever_the_damage_is(tmp_path):
     kept = replace(QUICK, checkpoint=tmp_path)
     kept.prepare(knowledge(), seed=0)
     (path,) = tmp_path.iterdir()
-    checkpoint, content = State(path), path.read_bytes()
+    checkpoint, content = KeptState(path), path.read_bytes()
     assert checkpoint.read() is not None
     for place in (*range(0, 400, 7), *range(400, len(content), len(content) // 200), len(content) - 1):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
