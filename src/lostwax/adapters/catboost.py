@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
+from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.adapters.trees import (
     EPSILON,
     UNIT,
@@ -24,7 +25,6 @@ from lostwax.adapters.trees import (
     Grown,
     Nodes,
     Numbers,
-    other_data,
     parsing,
     present_values,
     real_numbers,

@@ -11,8 +11,10 @@ from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 from sklearn.utils.class_weight import compute_sample_weight
 
+from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import Array
-from lostwax.adapters.trees import EPSILON, Grown, other_data
+from lostwax.adapters.sklearn.inputs import other_data
+from lostwax.adapters.trees import EPSILON, Grown
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree, in_float32
 
 MEANS = ("squared_error", "friedman_mse", "poisson")  # criteria for which a node's value is the mean of its labels
@@ -30,7 +32,7 @@ class Targets(NamedTuple):
     def of(cls, estimator: Any, labels: Array) -> Targets | None:
         """The labels of a classifier or regressor; None if there are several per row with class weights."""
         if labels.ndim > 1 and is_classifier(estimator):
-            if getattr(estimator, "class_weight", None) is not None:
+            if attributes(estimator).get("class_weight") is not None:
                 return None
             numbers = np.stack([np.unique(column, return_inverse=True)[1] for column in labels.T], 1)
             return cls(numbers.astype(np.float64), np.arange(labels.shape[1]))
@@ -170,7 +172,7 @@ def sum_rounding(count: Ints, weight: Floats) -> Floats:
 
 def class_weights(estimator: Any, labels: Array, rows: Ints) -> Floats:
     """(n,) the class weight of each row, of a model that was fitted on some rows."""
-    setting, factor = getattr(estimator, "class_weight", None), np.ones(len(labels))
+    setting, factor = attributes(estimator).get("class_weight"), np.ones(len(labels))
     if setting is not None:
         named = "balanced" if setting == "balanced_subsample" else setting
         factor[rows] = compute_sample_weight(named, labels[rows])

@@ -82,7 +82,7 @@ def _searched(transformer: Any, inputs: Any, outputs: Any) -> Back:
 
     def distance(numbers: Array, blocks: Array) -> Array:
         """(k, d) from numbers (k, d) as they come out to blocks (k, d, size)."""
-        like_inputs = type(inputs)(numbers, columns=inputs.columns) if hasattr(inputs, "columns") else numbers
+        like_inputs = type(inputs)(numbers, columns=inputs.columns) if is_frame(inputs) else numbers
         with np.errstate(all="ignore"):
             basis = _array(transformer.transform(like_inputs)).reshape(len(numbers), width, size)
         return np.asarray(np.nan_to_num(np.abs(basis - blocks).sum(-1), nan=np.inf))
