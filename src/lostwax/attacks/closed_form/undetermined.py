@@ -25,7 +25,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from lostwax.attacks.closed_form.sections import LEAST, Kinds, Prior, Quadratic, Rows, Terms, gauss_newton
+from lostwax.attacks.closed_form.sections import LEAST, Kinds, Prior, Quadratic, RebuiltRows, Terms, gauss_newton
 from lostwax.games import Records
 
 MOST_NUMBERS = 2_000  # of a term, whose covariance is inverted
@@ -35,19 +35,19 @@ STANDS_OUT = 0.5  # predicted error of a row with a target, of which no other es
 SHRUNK = 0.1  # share of a covariance that is its diagonal
 
 
-def middle(known: Records, k: int) -> Rows:
+def middle(known: Records, k: int) -> RebuiltRows:
     """Without anything but the known rows."""
     y = known.y.mean(0) if known.y.is_floating_point() else known.y.mode().values
     u, ones = known.x.mean(0), torch.ones(k, dtype=known.x.dtype)
-    return Rows(u.expand(k, -1), y.expand(k, *known.y.shape[1:]), torch.zeros(k, dtype=torch.bool), ones)
+    return RebuiltRows(u.expand(k, -1), y.expand(k, *known.y.shape[1:]), torch.zeros(k, dtype=torch.bool), ones)
 
 
-def _expected(u: Tensor, y: Tensor, predicted: Tensor) -> Rows:
+def _expected(u: Tensor, y: Tensor, predicted: Tensor) -> RebuiltRows:
     """Rows that nothing certifies."""
-    return Rows(u, y, torch.zeros(len(u), dtype=torch.bool), predicted)
+    return RebuiltRows(u, y, torch.zeros(len(u), dtype=torch.bool), predicted)
 
 
-def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> Rows:
+def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> RebuiltRows:
     """Means of the missing rows of each class, or of all, from the last of the released sums that tells classes."""
     start = len(gap)
     best, labelled = gap[-1:], False
@@ -56,7 +56,7 @@ def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> Rows:
         if sums.by_label and not labelled:
             best, labelled = gap[start : start + len(sums.counts)], True
     shares = (best[:, -1] / best[:, -1].sum() * k).round().long().clamp_min(0)  # rows of each group
-    blind, parts = middle(known, k), list[Rows]()
+    blind, parts = middle(known, k), list[RebuiltRows]()
     for group in shares.nonzero().flatten().tolist():
         m = min(int(shares[group]), k - sum(len(part.u) for part in parts))
         rows = known.x[known.y == group] if labelled else known.x
@@ -65,10 +65,10 @@ def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> Rows:
         u = best[group, :-1] / best[group, -1]
         parts.append(_expected(u.expand(m, -1), y, ((m - 1) / m * spread).sqrt().expand(m).to(u)))
     parts.append(middle(known, k - sum(len(part.u) for part in parts)))
-    return Rows.joined(parts)
+    return RebuiltRows.joined(parts)
 
 
-def with_target(terms: Terms, gap: Tensor, known: Records, weight: Tensor, k: int) -> Rows:
+def with_target(terms: Terms, gap: Tensor, known: Records, weight: Tensor, k: int) -> RebuiltRows:
     """Of rows with targets the one whose residual is nearly all of the sum: any target explains any residual.
 
     The others are expected to add what known rows would.
@@ -84,7 +84,7 @@ def with_target(terms: Terms, gap: Tensor, known: Records, weight: Tensor, k: in
     if not predicted < STANDS_OUT:
         return blind
     y = model.loss.label(terms.outputs(u[None]), r[None] / weight[:1, None])
-    return Rows.joined([_expected(u[None], y, predicted[None]), middle(known, k - 1)])
+    return RebuiltRows.joined([_expected(u[None], y, predicted[None]), middle(known, k - 1)])
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ class Crowd:
         """Of labels with several weights the first counts."""
         return cls(terms, known, prior, torch.stack([kinds.weight[kinds.y == y][0] for y in prior.labels.tolist()]))
 
-    def expected(self, gap: Tensor, k: int) -> Rows:
+    def expected(self, gap: Tensor, k: int) -> RebuiltRows:
         """The rows that stand out, one after the other; the others are answered by the middle of the known ones."""
         if gap.numel() > MOST_NUMBERS:
             return middle(self.known, k)
-        left, parts = gap.flatten(), list[Rows]()
+        left, parts = gap.flatten(), list[RebuiltRows]()
         mean, precision = self._moments
         for others in range(k - 1, max(-1, k - 1 - APART), -1):
             seen, noise = left - others * mean, precision / max(others, SHRUNK)
@@ -114,7 +114,7 @@ class Crowd:
                 break
             left = left - self._flat(u[None], label[None])[0]
             parts.append(_expected(u[None], self.prior.labels[label][None], error[None]))
-        return Rows.joined([*parts, middle(self.known, k - len(parts))])
+        return RebuiltRows.joined([*parts, middle(self.known, k - len(parts))])
 
     def _flat(self, u: Tensor, labels: Tensor) -> Tensor:
         r = self.terms.residuals(self.terms.outputs(u), Kinds(self.prior.labels[labels], self.weight[labels]))
@@ -174,7 +174,7 @@ SLACK = 100  # times the rounding error of a sum
 
 def two_valued(
     terms: Terms, gap: Tensor, noise: float, known: Records, kinds: Kinds | None, weight: Tensor
-) -> Rows | None:
+) -> RebuiltRows | None:
     """The k missing rows, of these weights; None unless exactly one set of rows explains the gap (C, d + 1)."""
     low, high = known.x.amin(0), known.x.amax(0)
     model, k = terms.model, len(weight)
@@ -199,7 +199,7 @@ def two_valued(
         y = _labels(terms, gap[:outputs], mix, u, atoms, kinds, weight, error)
         if y is not None:
             sure = torch.full((k,), kinds is not None)  # residuals are those of the rows, and not free as of targets
-            solutions.append(Rows(u, y, sure, torch.zeros_like(total).expand(k)))
+            solutions.append(RebuiltRows(u, y, sure, torch.zeros_like(total).expand(k)))
     return solutions[0] if len(solutions) == 1 else None
 
 
