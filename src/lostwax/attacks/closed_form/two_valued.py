@@ -6,7 +6,8 @@ Along any mix of the outputs, column j of the equations is a sum over those miss
 
 and the intercept is the sum of all a_i. So all columns are subset sums of k unknown numbers, most of which are seen
 alone, or missing alone, in some column. This needs no more outputs than one: the equations of real numbers end at as
-many rows as residuals have dimensions, those of bits do not.
+many rows as residuals have dimensions, those of bits do not. Where few different rows are possible at all, every set
+of them is tried, one half against the other.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from lostwax.games import Records
 
 MOST_SETS = 200_000  # of residuals that are tried
 SLACK = 100  # times the rounding error of a sum
+MOST_ROWS, MOST_HALVES = 2_000, 400_000  # different rows, with their labels; halves of sets of them
+CHANCE = 1e-6  # that some wrong set explains all equations
 
 
 class Bits(NamedTuple):
@@ -40,6 +43,12 @@ def two_valued(
     """The k missing rows, of these weights; None unless exactly one set of rows explains the gap (C, d + 1)."""
     low, high = known.x.amin(0), known.x.amax(0)
     model, k = terms.model, len(weight)
+    if model is not None and kinds is not None and k > 1 and bool((weight == weight[0]).all()):
+        values = [torch.unique(column) for column in known.x.mT]
+        labels = torch.unique(kinds.y[kinds.weight == weight[0]])
+        count = math.prod(map(len, values)) * len(labels)
+        if count <= MOST_ROWS and math.comb(count + (k - k // 2) - 1, k - k // 2) <= MOST_HALVES:
+            return _enumerated(terms, gap, noise, torch.cartesian_prod(*values).view(-1, len(values)), labels, weight)
     if model is None or not terms.affine or k < 2 or not ((known.x == low) | (known.x == high)).all():
         return None
     if kinds is None and (bool((weight != weight[0]).any()) or known.y.dim() > 1):
@@ -62,6 +71,32 @@ def two_valued(
         if y is not None:
             solutions.append(Bits(u, y, kinds is not None))
     return solutions[0] if len(solutions) == 1 else None
+
+
+def _enumerated(terms: Terms, gap: Tensor, noise: float, x: Tensor, labels: Tensor, weight: Tensor) -> Bits | None:
+    """The only k of all possible rows, x (v, d) with any of the labels, that explain the gap; None if others do."""
+    u, y, k = x.repeat(len(labels), 1), labels.repeat_interleave(len(x)), len(weight)
+    r = terms.residuals(terms.outputs(u), Kinds(y, weight[0].expand(len(y))))
+    parts = (r[:, :, None] * terms.with_ones(u)[:, None]).flatten(1)  # (n, E)
+    mix, error = torch.linspace(1.0, 2.0, parts.shape[1]).to(parts) ** 2, SLACK * noise
+    left, right = (torch.combinations(torch.arange(len(y)), h, with_replacement=True) for h in (k // 2, k - k // 2))
+    sums, beside = ((parts @ mix)[half].sum(1) for half in (left, right))
+    order, slack = beside.argsort(), error * float(mix.sum())
+    needed = float(mix @ gap.flatten()) - sums
+    first = torch.searchsorted(beside[order], needed - slack)
+    fits = torch.searchsorted(beside[order], needed + slack, right=True) - first
+    if int(fits.sum()) > MOST_HALVES:
+        return None
+    places = torch.arange(int(fits.sum())) - (fits.cumsum(0) - fits).repeat_interleave(fits)
+    partner = order[first.repeat_interleave(fits) + places]
+    sets = torch.unique(torch.cat([left.repeat_interleave(fits, 0), right[partner]], 1).sort(1).values, dim=0)
+    sets = sets[((parts[sets].sum(1) - gap.flatten()).abs() <= error).all(1)]
+    spread = parts.std(0) * k**0.5
+    seen = spread > error
+    luck = math.log(len(left) * len(right)) + float((2 * error / spread[seen]).log().sum())
+    if len(sets) != 1 or luck > math.log(CHANCE):
+        return None
+    return Bits(u[sets[0]], y[sets[0]], True)
 
 
 def _atoms(sums: Tensor, total: Tensor, k: int, error: float) -> Iterator[Tensor]:
