@@ -39,7 +39,7 @@ from lostwax.adapters.sklearn import released
 from lostwax.attacks.closed_form.missing_rows import missing_rows, most_missing
 from lostwax.attacks.trees import several_missing
 from lostwax.attacks.whole_table import NoTableError, Search, TooManyCellsError, WholeTable
-from lostwax.audits.opened_trees import Public
+from lostwax.audits.climb import Public
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.seeds import generator
 from lostwax.trainers.optimum import polish
@@ -137,7 +137,7 @@ def curve(name, games_asked):
         rng = generator(0, "missing", k)
         missing = torch.from_numpy(np.stack([rng.choice(len(fitted.table), k, replace=False) for _ in range(games)]))
         start = time.process_time()
-        answer = missing_rows(fitted, missing, seed=0, rehearsals=0)
+        answer = missing_rows(fitted, missing, seed=0)
         seconds = (time.process_time() - start) / games
         right = rebuilt(fitted, missing, answer)
         share, false = float(right.double().mean()), int((answer.certified & ~right).sum())

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import entr
+from scipy.special import entr, logsumexp
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Array, Ceiling
@@ -154,3 +154,50 @@ def delta_from_success(success: float, epsilon: float) -> float:
     # (e^eps + 1) gamma - e^eps = gamma - e^eps (1 - gamma)
     log_loss = epsilon + math.log1p(-success)
     return max(0.0, success - math.exp(log_loss)) if log_loss < 0 else 0.0
+
+
+def from_rdp(log_baseline: float, orders: Sequence[float], epsilons: Sequence[float]) -> Ceiling:
+    """Ceiling under (order, epsilon)-RDP, the least over several orders (Balle et al. 2022, Theorem 2).
+
+    Pass real orders from 1.05 up: the best is often between 2 and 8. An infinite epsilon drops its order.
+    """
+    log_kappa = checks.log_baseline(log_baseline)
+    a, eps = np.asarray(orders, float), np.asarray(epsilons, float)
+    if a.ndim != 1 or a.shape != eps.shape or a.size == 0:
+        raise ValueError(
+            f"Expected orders and epsilons of one length, got shapes {a.shape} and {eps.shape}. "
+            "Give one epsilon for each order."
+        )
+    if not (a > 1).all():
+        raise ValueError(f"Expected orders above 1, got {a[~(a > 1)][0]}. Leave that order out.")
+    if not (eps >= 0).all():
+        raise ValueError(f"Expected epsilons of 0 or more, got {eps[~(eps >= 0)][0]}. Leave that order out.")
+    shrink = -np.expm1(-np.log(a))  # 1 - 1 / a, to the last digit also where a is near 1
+    logs = shrink * (log_kappa + eps)  # (kappa e^eps)^((a - 1) / a)
+    best = int(np.argmin(logs))
+    if logs[best] >= 0:
+        return Ceiling(log_kappa, 0.0, log_kappa, "Renyi DP")
+    return closed_above(float(logs[best]), log_kappa, "Renyi DP", float(eps[best]))
+
+
+def renyi_epsilons(noise_multiplier: float, sample_rate: float, steps: int, orders: Sequence[float]) -> list[float]:
+    """Renyi epsilons of T Poisson-sampled Gaussian steps, remove direction: T log E_nu[R^a] / (a - 1)."""
+    noise, rate = checks.noise_multiplier(noise_multiplier), checks.sample_rate(sample_rate)
+    count = checks.steps(steps)
+    if rate == 1:
+        return [order * count / (2 * noise**2) for order in orders]
+    z = np.linspace(-12.0, 12 + max(orders) / noise, max(4001, int(max(orders) / noise * 40)))
+    log_null = math.log(z[1] - z[0]) - z**2 / 2 - 0.5 * math.log(2 * math.pi)
+    loss = StepLaw(noise, rate).loss(z)
+    return [count * max(0.0, float(logsumexp(log_null + order * loss))) / (order - 1) for order in orders]
+
+
+def from_zcdp(log_baseline: float, rho: float) -> Ceiling:
+    """Ceiling under rho-zCDP: exp(-(sqrt(log 1/kappa) - sqrt(rho))^2), and 1 from rho = log 1/kappa on.
+
+    Balle et al. 2022, Corollary 4, whose formula falls again beyond that point, where its best order is below 1.
+    """
+    log_kappa = checks.log_baseline(log_baseline)
+    rho = checks.not_negative("rho", rho, "It is the zCDP parameter, T / (2 s^2) for T full-batch Gaussian steps.")
+    gap = max(0.0, math.sqrt(-log_kappa) - math.sqrt(rho))
+    return closed_above(-(gap**2), log_kappa, "zero-concentrated DP", rho)

@@ -139,7 +139,6 @@ class Defended:
             first_rounds=None,
             settled=None,
             where_it_tells=None,
-            with_tile=None,
             with_labels=None,
         )
 
@@ -147,7 +146,6 @@ class Defended:
         return self.trainer.transcript(net, cohort, seed=seed)
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
-        """The trainer's tile size: a defence changes each model separately."""
         return self.trainer.tile_size(net, cohort)
 
 

@@ -74,12 +74,8 @@ def test_calibrate_refuses(changes, match):
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: bounds.from_rdp(-1.0, [2.0, 3.0], [1.0]), "orders and epsilons"),
-        (lambda: bounds.from_rdp(-1.0, [1.0], [1.0]), "orders"),
-        (lambda: bounds.from_rdp(-1.0, [2.0], [NAN]), "epsilons"),
         (lambda: bounds.from_dp(-1.0, -1.0), "epsilon"),
         (lambda: bounds.from_dp(-1.0, 1.0, -0.1), "delta"),
-        (lambda: bounds.from_zcdp(-1.0, -0.1), "rho"),
         (lambda: bounds.log_kappa_ball(0.0, 3), "eta"),
         (lambda: bounds.log_kappa_ball(0.5, 0), "dimension"),
         (lambda: bounds.log_kappa_gaussian(1.0, 0.0, 3), "sigma"),

@@ -15,7 +15,7 @@ class Mine:
 class WithAttributes:
     """A part as version 0.2 asked for it: without `facts`."""
 
-    reads_weights, minutes, device = True, 2.0, "cuda"
+    minutes, device = 2.0, "cuda"
     of_parts, deviation, random = True, torch.ones(3), False
     loss, takes_tokens, steps, noise = lw.losses.MultiLabel(), True, 7, 0.5
 
@@ -26,7 +26,7 @@ class WithAttributes:
 def test_attributes_of_version_0_2_are_facts():
     part = WithAttributes()
     facts = attack_facts(part)
-    assert facts[:4] == (0, False, True, "cuda")
+    assert facts[:3] == (0, False, "cuda")
     assert (facts.minutes, facts.within, facts.cheaper("itself")) == (2.0, None, ("itself",))
     assert stated(part, MetricFacts()) == (True, part.deviation)
     assert stated(part, DefenceFacts()) == DefenceFacts(random=False)

@@ -166,6 +166,48 @@ def test_a_model_is_refitted_on_the_cluster():
     same(*(lw.audit(model, (X, y), games=4, engine=engine) for engine in (None, Ray(workers=2))))
 
 
+def test_numbers_are_computed_by_workers_and_again_where_one_is_lost(tmp_path):
+    mark = tmp_path / "mark"
+
+    def compute(number):
+        if number == 1 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"square": torch.tensor(number**2), "process": torch.tensor(os.getpid())}
+
+    computed = dict(Ray(workers=2).each(compute, range(5)))
+    assert mark.exists(), "no worker was killed"
+    assert {number: int(each["square"]) for number, each in computed.items()} == {n: n**2 for n in range(5)}
+    assert os.getpid() not in {int(each["process"]) for each in computed.values()}
+
+
+def test_the_games_of_a_released_net_are_played_by_workers_and_kept(tmp_path, monkeypatch):
+    (table,) = lw.records.digits().split(10, seed=0)
+    net = lw.nets.mlp(64, 4, 10)
+    start = {name: value.clone() for name, value in net.state_dict().items()}
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.2)
+    for _ in range(5):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(net(table.x), table.y).backward()
+        optimiser.step()
+    trainer = lw.GD(lr=0.2, steps=5, init=lw.inits.Given(start))
+
+    def audit(engine=None):
+        return lw.audit(net, table, trainer=trainer, attack=lw.Newton(bank=20), games=3, engine=engine)
+
+    here = audit()
+
+    def refuse(*_, **__):
+        raise AssertionError("not here")
+
+    monkeypatch.setattr("lostwax.audits.released.prepared", refuse)  # in this process
+    cluster = Checkpoints(tmp_path, Ray(workers=2))
+    same(here, audit(cluster))
+    assert len(tree(tmp_path)) == 3
+    monkeypatch.setattr(Ray, "_connect", refuse)
+    same(here, audit(cluster))
+
+
 def training():
     """The processes of clusters of this process that train."""
     return [child for child in psutil.Process().children(recursive=True) if child.name().startswith("ray::_train")]
@@ -292,6 +334,9 @@ def test_workers_with_other_code_are_refused_or_noted_in_the_store(tmp_path, oth
     assert {name for name in here if there[name] != here[name]} == {
         name for name in here if name.endswith(("0.0", "1.0"))
     }
+    process = torch.tensor(os.getpid())
+    computed = dict(Ray(workers=2, allow_mixed=True).each(lambda _: {"process": torch.tensor(os.getpid())}, range(2)))
+    assert [each["process"] for each in computed.values()] == [process, process]  # not by the workers
     ours, theirs = Store(tmp_path / "there").open(game()).builds()
     assert ours == build()
     assert theirs == {**build(), "code": theirs["code"]} != ours

@@ -14,7 +14,7 @@ from scipy.stats import kstest
 
 from instances import instances
 from lostwax.bounds import bound
-from lostwax.bounds.inequalities import epsilon_of
+from lostwax.bounds.closed_forms import epsilon_of
 from lostwax.games import Cohort, Records
 from lostwax.inits import FromNet, LeCunNormal
 from lostwax.losses import CrossEntropy

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
+from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.adapters.trees import (
     EPSILON,
     UNIT,
@@ -24,7 +25,6 @@ from lostwax.adapters.trees import (
     Grown,
     Nodes,
     Numbers,
-    other_data,
     parsing,
     present_values,
     real_numbers,
@@ -41,7 +41,6 @@ OTHER_INPUTS = {  # parts of a model that are not made of numbers
     "text_features": "text features",
     "embedding_features": "embedding features",
 }
-NO_CATEGORY = 2**64 - 1  # in place of a hash
 FLOAT = "FloatFeature"  # a kind of splits
 MAX_STEPS = 1_000  # Newton steps that are repeated for a leaf
 STEP_ERROR = 1e-9  # relative, of Newton steps whose arithmetic is repeated
@@ -108,7 +107,6 @@ class CatBoostModel(BoostedModel):
                 places=places,
                 in_file=len(every),
                 no_numbers=tuple(categorical),
-                label_counts=dict(_label_counts(document.get("ctr_data") or {}, categorical)),
             )
 
     @property
@@ -313,17 +311,6 @@ def _nodes(
         value=value,
         curvature=np.full(len(weight), np.nan),
     )
-
-
-def _label_counts(tables: Mapping[str, Any], columns: Sequence[int]) -> Iterator[tuple[int, Ints]]:
-    """Of single categorical columns, how many rows of each class every category has; by hashes, which are public."""
-    for name, table in tables.items():
-        stated = json.loads(name)
-        parts = [part.get("cat_feature_index") for part in stated["identifier"]]
-        if stated["type"] == "Borders" and len(parts) == 1 and parts[0] is not None:
-            rows = np.array(table["hash_map"], dtype=object).reshape(-1, int(table["hash_stride"]))
-            taken = np.array([int(number) != NO_CATEGORY for number in rows[:, 0]], dtype=bool)
-            yield columns[int(parts[0])], whole_numbers(rows[taken, 1:].ravel().tolist()).reshape(taken.sum(), -1)
 
 
 def _kinds(tree: Any) -> set[str]:

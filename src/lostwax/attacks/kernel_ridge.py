@@ -93,7 +93,7 @@ class KernelRidge(Shadowed):
         check_fields(self, shadows=at_least(MIN_SHADOWS), validation=between(0, 1, "()"))
 
     def facts(self) -> AttackFacts:
-        return AttackFacts(strength=40, reads_weights=True, device=self.device, cheaper=self.cheaper)
+        return AttackFacts(strength=40, device=self.device, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         shadows, groups = self.shadows or len(knowledge.prior), classes(knowledge)

@@ -34,7 +34,7 @@ from lostwax.attacks.membership import LikeliestRefit
 from lostwax.audits.attributes import Inferred, Rows, infer
 from lostwax.audits.audit import Audit
 from lostwax.audits.conclusion import LEVEL
-from lostwax.audits.play import Settings
+from lostwax.audits.play import Settings, named
 from lostwax.audits.procedure import audit_procedure
 from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import (
@@ -472,11 +472,4 @@ def _in_cells(audit: Audit, encoding: Encoding, columns: Columns) -> Audit:
         return replace(guess, records=shown(guess.records), alternatives=others, undetermined=None)
 
     findings = tuple(replace(finding, guess=decoded(finding.guess)) for finding in audit.findings)
-    return replace(
-        audit,
-        truth=shown(audit.truth),
-        findings=findings,
-        columns=columns.names,
-        columns_are_words=columns.are_words,
-        categories=columns.categories if any(columns.categories) else (),
-    )
+    return replace(audit, truth=shown(audit.truth), findings=findings, **named(columns))

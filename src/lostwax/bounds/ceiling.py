@@ -78,7 +78,6 @@ class Ceiling:
         return not self.certified and self.estimate is None
 
     def numbers(self) -> dict[str, float]:
-        """What follows from the logs."""
         ends = {"upper": self.upper, "lower": self.lower}
         return ends | {"advantage": self.advantage, "amplification": self.amplification}
 
@@ -94,12 +93,10 @@ class Ceiling:
         return -math.expm1(self.log_lower - self.log_upper)
 
     def __str__(self) -> str:
-        """The ceiling in one line, and what it assumes."""
         return "\n".join([self.sentence, *(f"assumes: {assumption}" for assumption in self.assumptions)])
 
     @property
     def sentence(self) -> str:
-        """One line in words."""
         low, high = _probability(self.log_lower), _probability(self.log_upper)
         if self.blind_at_most:
             blind = _probability(self.log_baseline)
@@ -112,7 +109,6 @@ class Ceiling:
         )
 
     def _repr_html_(self) -> str:
-        """A card, for notebooks."""
         limit = at_most(self.upper)
         blind = f"{'at most ' if self.blind_at_most else ''}{percent(self.baseline)}"
         return card(
@@ -159,23 +155,19 @@ class Floor:
         return self.error / self.blind
 
     def numbers(self) -> dict[str, float]:
-        """What follows from the fields."""
         return {"share": self.share}
 
     @property
     def sentence(self) -> str:
-        """One line in words."""
         return (
             f"mean squared error at least {self.error:.5g} (blind guess {self.blind:.5g}, {self.share:.5g} of that; "
             f"at most {self.information:.4g} nats; certified, {self.method})"
         )
 
     def __str__(self) -> str:
-        """The floor in one line, and what it assumes."""
         return "\n".join([self.sentence, *(f"assumes: {assumption}" for assumption in self.assumptions)])
 
     def _repr_html_(self) -> str:
-        """A card, for notebooks."""
         return card(
             "calm" if self.share >= 0.5 else "warning",
             kicker="floor",

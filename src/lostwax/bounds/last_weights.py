@@ -20,10 +20,10 @@ from typing import NamedTuple, final
 import numpy as np
 
 from lostwax.bounds.ceiling import Array, Ceiling
-from lostwax.bounds.closed_forms import gaussian
-from lostwax.bounds.inequalities import epsilon_of, step_divergence
+from lostwax.bounds.closed_forms import epsilon_of, gaussian
 from lostwax.bounds.random_batches import subsampled
 from lostwax.bounds.sampling import Draws, Sampling, drawn
+from lostwax.bounds.step_law import step_divergence
 from lostwax.fields import check_fields
 from lostwax.released import LastWeights
 
@@ -144,12 +144,10 @@ class OnlyLast(Sampling):
 
     @property
     def assumption(self) -> str:
-        """That of the batches."""
         return self.batches.assumption
 
     @property
     def conditions(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What must be true of the losses and of the steps."""
         law = self.released
         curved = f"{law.convexity:g}-strongly convex" if law.convexity else "convex"
         loss = "The loss of every batch that may be drawn, over the expected size, is "
@@ -162,11 +160,9 @@ class OnlyLast(Sampling):
         return f"{loss}, with its weight decay.", steps
 
     def share(self, steps: int) -> float:
-        """Of all steps."""
         return self.batches.share(steps)
 
     def visits(self, steps: int) -> int:
-        """Of all steps."""
         return self.batches.visits(steps)
 
     def as_full_batches(self, steps: int) -> bool:
@@ -174,7 +170,6 @@ class OnlyLast(Sampling):
         return self._draws(steps) is None
 
     def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
-        """That of all steps."""
         return self.batches.log_limit(log_kappa, steps, records)
 
     def _without(self, left: int) -> OnlyLast:
@@ -187,7 +182,6 @@ class OnlyLast(Sampling):
         return draws if draws is not None and draws.rate < 1 else None
 
     def length(self, steps: int) -> float:
-        """As if the record's steps were known."""
         return math.sqrt(self._as_known(self.released.decay, self.released.reach, steps))
 
     def _as_known(self, decay: float, reach: float, steps: int) -> float:

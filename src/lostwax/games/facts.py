@@ -80,7 +80,6 @@ class TrainerFacts(NamedTuple):
     first_rounds: Callable[[int], tuple[Trainer, int] | None] | None = None  # cut short, see `Stepwise.first_rounds`
     settled: Callable[[nn.Module, Cohort], Trainer] | None = None  # itself, after it measured its randomness
     where_it_tells: Callable[[nn.Module, Cohort], Trainer] | None = None  # itself, the secret where it has an effect
-    with_tile: Callable[[int], Trainer] | None = None  # itself, which computes this many models at a time
     unlearns: Callable[..., Release] | None = None  # (net, cohort, before, seed=...) -> after: it trains, then forgets
     with_labels: Callable[[int, int], Trainer] | None = None  # itself, which gets labels as whole numbers low to high
     pairs: ModelPairs | None = None  # it releases differences of another trainer's models
@@ -126,7 +125,6 @@ class AttackFacts(NamedTuple):
 
     strength: int = 0  # where none is named, the strongest that fits into the time left runs first
     names_candidates: bool = False  # it answers one of the given candidates, not a record that it rebuilt
-    reads_weights: bool = False  # one prepared reconstructor answers any model at once, a masked one too
     device: str | None = None  # where it computes; None: where the prior is
     inside: Attack | None = None  # the attack that it makes use of, named in brackets behind its own name
     cheaper: Callable[[Knowledge], tuple[Attack, ...]] = lambda knowledge: ()  # forms that take less, the dearest first
@@ -164,7 +162,7 @@ def states_facts(part: object) -> bool:
 
 
 # Parts written for version 0.2 state these facts as attributes; attacks, metrics and defences had no `facts` then.
-AS_ATTRIBUTES = {"strength", "names_candidates", "reads_weights", "device", "cheaper", "within", "minutes"}
+AS_ATTRIBUTES = {"strength", "names_candidates", "device", "cheaper", "within", "minutes"}
 AS_ATTRIBUTES |= {"of_parts", "deviation", "random", "learns"}  # of metrics, of defences, of terms of an objective
 AS_ATTRIBUTES |= {"takes_tokens", "first_rounds", "settled", "where_it_tells"}  # of trainers
 

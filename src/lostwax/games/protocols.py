@@ -5,7 +5,7 @@ And one way to run any attack: whether it applies, on which device it computes, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -94,6 +94,11 @@ class Engine(Protocol):
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
         """The models of each span (whole tiles), in any order; spans are requested lazily."""
+
+    def each(
+        self, compute: Callable[[int], dict[str, Tensor]], numbers: Iterable[int]
+    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """What `compute`, which can be pickled, gives for each number, in any order."""
 
 
 class Reconstructor(Protocol):

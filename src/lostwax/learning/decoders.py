@@ -243,14 +243,14 @@ class Equivariant(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes("Equivariant", neurons=neurons, numbers=numbers, width=width, layers=layers, heads=heads)
+        if not isinstance(of_class, bool):
+            raise ValueError(f"Equivariant: expected of_class to be True or False, got {shown(of_class)}.")
         named = isinstance(classes, Sequence) and all(is_number(label, whole=True) for label in classes)
         if not named or not classes or min(classes) < 0 or max(classes) >= (neurons if of_class else LARGEST_SIZE):
             raise ValueError(
                 "Equivariant: expected classes to be one or more class numbers, each of a neuron if of_class, got "
                 f"{shown(classes)}."
             )
-        if not isinstance(of_class, bool):
-            raise ValueError(f"Equivariant: expected of_class to be True or False, got {shown(of_class)}.")
         if width % heads:
             raise ValueError(f"Equivariant: expected a width that is a multiple of heads, got {width} and {heads}.")
         self.of_class = of_class

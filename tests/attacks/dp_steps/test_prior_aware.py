@@ -1,8 +1,6 @@
 """Candidates told apart by the published steps of DP-SGD, against slow definitions and the best that can be done."""
 
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +12,9 @@ from lostwax.games import Hints, Knowledge, Records
 from lostwax.games.protocols import refusal
 from lostwax.nets import mlp
 from lostwax.trainers.stacked import Architecture, record_gradients
+from of_papers import paper_lib
 
-PAPERS = Path(__file__).parents[3] / "papers"
-best_success = runpy.run_path(str(PAPERS / "lib" / "other_bounds.py"))["best_success"]
+best_success = paper_lib("other_bounds").best_success
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 5, 400, seed=0)
 NET = mlp(64, 5, 10)
 FULL = lw.DPSGD(lr=0.5, clip=0.1, noise_multiplier=4.0, steps=10, init=lw.inits.LeCunNormal())

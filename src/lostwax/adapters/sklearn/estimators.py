@@ -326,6 +326,20 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     return Reading(numbers, weight, sums=(sums,), classes=classes)
 
 
+def targets_of(loss: Loss, y: Array, outputs: int = 1) -> tuple[Tensor, tuple[object, ...]]:
+    """Labels as the loss of a model takes them, and the names of their classes."""
+    facts = loss_facts(loss, outputs)
+    if facts is None or facts.classes is None:
+        return regression_targets(y, 1), ()
+    names = np.unique(y)
+    if len(names) != facts.classes:
+        raise ValueError(
+            f"audit: expected y with {facts.classes} classes, got {len(names)} values. Pass the labels of single "
+            "records, not shares or counts."
+        )
+    return class_numbers(y, names), tuple(names.tolist())
+
+
 def _chosen(estimator: Any, name: str, default: float = 0.0) -> Any:
     """A setting, as chosen by cross-validation where that was done."""
     return vars(estimator).get(f"{name}_", vars(estimator).get(name, default))

@@ -14,10 +14,12 @@ from sklearn.base import is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.model_selection import train_test_split
 
+from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import Array
 from lostwax.adapters.sklearn.grown import Targets
+from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.adapters.sklearn.trees import boosted_sums, forest_of
-from lostwax.adapters.trees import EPSILON, Grown, other_data, refuse
+from lostwax.adapters.trees import EPSILON, Grown, refuse
 from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
 from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, LabelSums, Method, Quantiles, Tree, half_way
 
@@ -59,7 +61,7 @@ def _(estimator: Any) -> BoostedSums:
         {
             f"loss={estimator.loss!r}": estimator.loss not in ("log_loss", "squared_error"),
             "sample_weight": bool(getattr(estimator, "_fitted_with_sw", False)),
-            "class_weight": getattr(estimator, "class_weight", None) is not None,
+            "class_weight": attributes(estimator).get("class_weight") is not None,
             "monotonic_cst": estimator.monotonic_cst is not None,
             "early stopping on rows that are held out": bool(
                 estimator.do_early_stopping_ and estimator.validation_fraction is not None
@@ -128,7 +130,7 @@ def _tree(predictor: Any, estimator: Any, inside: Bools) -> Tree:
 
 def _baseline_sums(estimator: Any, labels: Array, weight: Floats, nodes: int) -> LabelSums | None:
     """The sum of the labels of all rows, from the prediction before the first tree."""
-    if (targets := Targets.of(estimator, labels)) is None or getattr(estimator, "class_weight", None) is not None:
+    if (targets := Targets.of(estimator, labels)) is None or attributes(estimator).get("class_weight") is not None:
         return None
     raw, total, columns = estimator._baseline_prediction.astype(np.float64).ravel(), weight.sum(), targets.columns
     error = 16 * EPSILON * (1 + np.abs(raw).max())  # of a prediction; and of a mean, relative to the largest label:
@@ -158,7 +160,7 @@ def _edges(estimator: Any, x: Floats, rows: Bools) -> tuple[list[Cuts], list[Qua
     quantiles: list[Quantiles] = []
     if mapper.subsample is not None and np.count_nonzero(rows) > mapper.subsample:
         return cuts, quantiles  # edges are made of rows drawn at random
-    weighted = getattr(estimator, "_fitted_with_sw", False) or getattr(estimator, "class_weight", None) is not None
+    weighted = getattr(estimator, "_fitted_with_sw", False) or attributes(estimator).get("class_weight") is not None
     percentages = np.linspace(0, 100, bins + 1)[1:-1]
     for column in map(int, np.flatnonzero(mapper.is_categorical_ == 0)):
         edges = np.asarray(mapper.bin_thresholds_[column], dtype=np.float64)

@@ -36,6 +36,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.tree import BaseDecisionTree, DecisionTreeClassifier
 from sklearn.utils.class_weight import compute_sample_weight
 
+from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import Array, refusal
 from lostwax.adapters.sklearn.grown import (
     Targets,
@@ -48,9 +49,10 @@ from lostwax.adapters.sklearn.grown import (
     tree_class_weights,
     tree_of,
 )
-from lostwax.adapters.trees import other_data, refuse
+from lostwax.adapters.sklearn.inputs import other_data
+from lostwax.adapters.trees import refuse
 from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
-from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
+from lostwax.games.trees import LEAF, Floats, Forest, Ints, LabelSums, Tree
 
 MAX_SEED = 2**31 - 1  # each tree of gradient boosting draws one number below this
 
@@ -103,10 +105,9 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
 @forest_of.register(ExtraTreesClassifier)
 @forest_of.register(ExtraTreesRegressor)
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
-    if (part := _fitted_on_part(estimator, x, labels, weight)) is not None:
-        return part
     sampled = _bootstrapped if estimator.bootstrap else _on_all_rows
-    return forest_of_samples(estimator, x, sampled(estimator, labels, weight), ordered=estimator.bootstrap)
+    samples = sampled(estimator, labels, weight, _rows_of_fit(estimator, weight))
+    return forest_of_samples(estimator, x, samples, ordered=estimator.bootstrap)
 
 
 @forest_of.register(RandomTreesEmbedding)
@@ -123,11 +124,10 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
 @forest_of.register(IsolationForest)
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     first, isolates = _first_tree(estimator), isinstance(estimator, IsolationForest)
-    if (part := _fitted_on_part(estimator, x, labels, weight)) is not None:
-        return part
+    rows = _rows_of_fit(estimator, weight)
     numbered = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) and labels.ndim == 1 else labels
-    factor, targets = class_weights(first, numbered), None if isolates else Targets.of(estimator, labels)
-    by_weight, drawn = _drawn_by_weight(estimator), times_drawn(estimator, len(x))
+    factor, targets = class_weights(first, numbered, rows), None if isolates else Targets.of(estimator, labels)
+    by_weight, drawn = _drawn_by_weight(estimator), times_drawn(estimator, rows, len(x))
     samples = [
         TreeSample(tree, counts if by_weight or counts is None else counts * weight, factor, targets, columns)
         for tree, columns, counts in zip(estimator.estimators_, estimator.estimators_features_, drawn, strict=True)
@@ -194,62 +194,41 @@ def _first_tree(estimator: Any) -> Any:
     return first
 
 
-def _on_all_rows(estimator: Any, labels: Array, weight: Floats) -> Iterator[TreeSample]:
+def _rows_of_fit(estimator: Any, weight: Floats) -> Ints:
+    """The rows that a model was fitted on: all, or those with a weight, if it is that of one of several folds."""
+    rows = np.arange(len(weight)) if estimator._n_samples == len(weight) else np.flatnonzero(weight > 0)
+    if estimator._n_samples != len(rows):
+        too = " (were test rows passed too?)" if len(weight) > estimator._n_samples else ""
+        count = f"X has {len(weight):,} rows, the model {estimator._n_samples:,}{too}"
+        raise other_data(type(estimator).__name__, count)
+    return rows
+
+
+def _on_all_rows(estimator: Any, labels: Array, weight: Floats, rows: Ints) -> Iterator[TreeSample]:
     used, targets = getattr(estimator, "_sample_weight", None), Targets.of(estimator, labels)
-    factor = class_weights(estimator, labels)
-    if getattr(estimator, "class_weight", None) is not None and used is not None:  # balanced by weight
-        factor = np.divide(used, weight, out=np.ones_like(weight), where=weight > 0)
+    factor = class_weights(estimator, labels, rows)
+    if attributes(estimator).get("class_weight") is not None and used is not None:  # balanced by weight
+        factor[rows] = np.divide(used, weight[rows], out=np.ones(len(rows)), where=weight[rows] > 0)
     return (TreeSample(tree, weight, factor, targets) for tree in estimator.estimators_)
 
 
-def _bootstrapped(estimator: Any, labels: Array, weight: Floats) -> Iterator[TreeSample]:
+def _bootstrapped(estimator: Any, labels: Array, weight: Floats, rows: Ints) -> Iterator[TreeSample]:
     """Trees that were grown on rows drawn with replacement; newer versions draw them by weight."""
     by_weight, targets = _drawn_by_weight(estimator), Targets.of(estimator, labels)
-    balanced = getattr(estimator, "class_weight", None) == "balanced_subsample"
-    common = np.ones_like(weight) if by_weight else class_weights(estimator, labels)
-    for tree, counts in zip(estimator.estimators_, times_drawn(estimator, len(weight)), strict=True):
+    balanced = attributes(estimator).get("class_weight") == "balanced_subsample"
+    common = np.ones_like(weight) if by_weight else class_weights(estimator, labels, rows)
+    for tree, counts in zip(estimator.estimators_, times_drawn(estimator, rows, len(weight)), strict=True):
         if counts is None:
             yield TreeSample(tree, None, None)
             continue
-        rows = np.repeat(np.arange(len(counts)), counts.astype(np.intp))
-        factor = compute_sample_weight("balanced", labels, indices=rows) if balanced else common
+        drawn = np.repeat(np.arange(len(counts)), counts.astype(np.intp))
+        factor = compute_sample_weight("balanced", labels, indices=drawn) if balanced else common
         yield TreeSample(tree, counts if by_weight else counts * weight, factor, targets)
 
 
 def _drawn_by_weight(estimator: Any) -> bool:
     """Whether sample weights entered the draw of rows, and not the weights of those that were drawn."""
     return hasattr(estimator, "_sample_weight")
-
-
-def _fitted_on_part(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest | None:
-    """The forest of a model that was fitted on the rows with a weight only: one of several folds."""
-    inside = weight > 0
-    if estimator._n_samples == len(x):
-        return None
-    if estimator._n_samples != inside.sum():
-        too = " (were test rows passed too?)" if len(x) > estimator._n_samples else ""
-        raise other_data(type(estimator).__name__, f"X has {len(x):,} rows, the model {estimator._n_samples:,}{too}")
-    part = forest_of(estimator, x[inside], labels[inside], weight[inside])
-    names = np.unique(labels)
-    numbers = np.searchsorted(names, np.unique(labels[inside]))
-    classes = numbers if is_classifier(estimator) and labels.ndim == 1 else None
-    return replace(part, trees=tuple(_spread(tree, inside, classes, len(names)) for tree in part.trees))
-
-
-def _spread(tree: Tree, inside: Bools, classes: Ints | None, k: int) -> Tree:
-    """A tree grown on some rows, as one of the whole table."""
-    if tree.share is None:
-        return tree
-    share = np.zeros(len(inside))
-    share[inside] = tree.share
-    if (sums := tree.labels) is None:
-        return replace(tree, share=share)
-    weight, totals = np.zeros(len(inside)), sums.totals
-    weight[inside] = sums.weight
-    if classes is not None:
-        totals = np.zeros((len(tree.size), k))
-        totals[:, classes] = sums.totals
-    return replace(tree, share=share, labels=LabelSums(totals, weight, sums.rounding))
 
 
 # gradient boosting
@@ -335,27 +314,28 @@ def forest_alone(estimator: Any) -> Forest:
             "RandomForestClassifier, ExtraTreesClassifier."
         )
     trees = getattr(estimator, "estimators_", [estimator])
-    drawn = times_drawn(estimator, estimator._n_samples) if bootstrap else [np.ones(trees[0].tree_.n_node_samples[0])]
-    counts = [count for count in drawn if count is not None] * (1 if bootstrap else len(trees))
-    if len(counts) < len(trees):
-        raise TypeError(
-            f"{name}: its bootstraps cannot be drawn again, because the seeds of its trees are not stored. Without "
-            "them, a table with no known row is not rebuilt."
-        )
-    if estimator.n_outputs_ != 1:
-        raise TypeError(f"{name}: trees with several labels per row are not read without a row of the table.")
+    rows, classes = int(trees[0].tree_.n_node_samples[0]), len(estimator.classes_)
+    counts: list[Floats] = [np.ones(rows)] * len(trees)
+    if bootstrap:
+        rows = estimator._n_samples
+        drawn = times_drawn(estimator, np.arange(rows), rows)
+        counts = [count for count in drawn if count is not None]
+    weighs = [tree.tree_.weighted_n_node_samples[0] for tree in trees]
+    refuse(
+        name,
+        {
+            "a forest without the seeds of its bootstraps": len(counts) < len(trees),
+            "a model of several labels per row": estimator.n_outputs_ != 1,
+            "class_weight": estimator.class_weight is not None,
+            "sample_weight": any(
+                abs(weigh - count.sum()) > 1e-6 * weigh for weigh, count in zip(weighs, counts, strict=False)
+            ),
+            "a model of missing values": not all(np.isfinite(tree.tree_.threshold).all() for tree in trees),
+        },
+    )
     for tree, count in zip(trees, counts, strict=True):
-        nodes = tree.tree_
-        if not np.isclose(nodes.weighted_n_node_samples[0], count.sum()) or estimator.class_weight is not None:
-            raise TypeError(
-                f"{name}: was fitted with sample weights or class weights. Its trees hold weights, not counts of rows; "
-                "without a row of the table they are not read."
-            )
-        if nodes.n_node_samples[0] != (count > 0).sum():
-            raise ValueError(f"{name}: a tree was grown on {nodes.n_node_samples[0]} rows, its seed draws others.")
-        if not np.isfinite(nodes.threshold).all():
-            raise TypeError(f"{name}: was grown on missing values. Without a row of the table these are not read.")
-    rows, classes = len(counts[0]), len(estimator.classes_)
+        if (grown_on := tree.tree_.n_node_samples[0]) != (count > 0).sum():
+            raise ValueError(f"{name}: a tree was grown on {grown_on} rows, its seed draws others.")
     targets = Targets(np.zeros((rows, classes)), np.arange(classes))  # the columns only: labels are not known
     samples = (TreeSample(tree, count, np.ones(rows), targets) for tree, count in zip(trees, counts, strict=True))
     return Forest(tuple(tree_of(sample) for sample in samples), ordered=bootstrap)

@@ -35,7 +35,7 @@ from lostwax.progress import counted, progress
 
 
 def known_moments(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
-    """`moments` of the rows known in each game, (games, d) twice.
+    """Mean and standard deviation of each column over the rows known in each game, (games, d) twice.
 
     Columns are shifted by a row s that is known in the game: in  E[x^2] - E[x]^2  a timestamp would cancel, while
     E[(x - s)^2] - E[x - s]^2  loses at most a share n eps of the spread, since s is one of the n rows.
@@ -51,16 +51,10 @@ def known_moments(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
             return torch.stack([away, away.square()], 1)
 
         for which, sums in _sums_without(powers, lambda rows: powers(rows).sum(0), len(table), games[played]):
-            first, second = (sums / (len(table) - 1)).unbind(1)  # (g, d) twice
+            first, second = (sums / max(1, len(table) - 1)).unbind(1)  # (g, d) twice
             mean[played[which]] = origin + first
             spread[played[which]] = (second - first.square()).clamp_min(0).sqrt()
     return mean, spread if len(table) > 2 else torch.full_like(spread, torch.inf)
-
-
-def moments(known: Records) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each column, (1, d) twice; an infinite deviation for a single row."""
-    mean = known.x.sum(0, keepdim=True) / max(1, len(known))
-    return mean, known.x.std(0, correction=0, keepdim=True) if len(known) > 1 else torch.full_like(mean, torch.inf)
 
 
 def known_label(table: Records, games: Tensor) -> Tensor:
@@ -212,17 +206,10 @@ class _Prepared:
 
     def _one(self, params: Mapping[str, Tensor], labels: Tensor | None) -> Guess:
         known = Records(self.known.x.flatten(1).double(), self.known.y)
-        model = self.objective(params, len(known) + 1)
-        ones = known.x.new_ones(len(known))
-        r, f = model.factors(known, ones)
-        left = (model.total() - r.mT @ f)[None]
-        mean, spread = moments(known)  # (1, d) twice
-        noise = torch.finfo(r.dtype).eps * uncertain(model, known, ones).sum(0).norm()[None]
-        candidates = candidates_of(model, left, labels, ones[:1], mean, spread, noise)
-        if len(known) and candidates.lost().any():
-            table = Records.together([known, Records(mean, known.y[:1])])  # the last row is not used
-            candidates = with_outside(candidates, model, table, torch.tensor([len(known)]), mean, labels)
-        return candidates.guess()
+        unknown = Records(known.x.new_zeros(1, known.x.shape[1]), known.y.new_zeros(1, *known.y.shape[1:]))  # not read
+        table, game = Records.together([known, unknown]), torch.tensor([len(known)], device=known.x.device)
+        model, ones = self.objective(params, len(table)), known.x.new_ones(len(table))
+        return found_by(model, table, ones, game, labels, at_optimum=True).guess()
 
 
 def _admit(knowledge: Knowledge) -> _Prepared | str:

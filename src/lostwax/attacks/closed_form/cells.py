@@ -55,7 +55,7 @@ def revealed(part: Part, games: Tensor, *, label_given: bool) -> list[Revealed]:
         y = part.labels(rows.guess().records.y[:, 0])
         known = ~rows.lost()  # also of a row whose features have no weight
         certain = certain_labels(fitted.model, table, weight, rows.size)
-        answers.append(Revealed(tuple(part.back(one) for one in x.unbind(1)), y, rows.size, known, certain))
+        answers.append(Revealed(tuple(map(part.back, x.unbind(1))), y, rows.size, known, certain))
     return answers
 
 
@@ -141,7 +141,7 @@ def _merged(
     released: ReleasedTable, parts: Sequence[Part], games: Tensor, label_given: bool, by_trees: Sequence[Revealed]
 ) -> _Merged:
     table = released.table
-    given = table.y[games] if label_given else None
+    given_labels = table.y[games] if label_given else None
     facts = [
         replace(part, fitted=replace(part.fitted, model=None, hazards=None))
         for part in parts
@@ -177,6 +177,6 @@ def _merged(
                 labels_certain |= new & answer.labels_certain.reshape(each)
         size = torch.where(size == 0, answer.size * some, size)
     several = tuple(released.columns.likeliest(cells, table.x, games) for cells in (best, *others))
-    labels = labels if given is None else given
+    labels = labels if given_labels is None else given_labels
     decided = reduce(Cells.or_else, certain, lost).decided()
     return _Merged(several, labels, labelled, labels_certain, size, decided)

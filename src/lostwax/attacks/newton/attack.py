@@ -22,13 +22,14 @@ from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Attack, AttackFacts, Cohort, Knowledge, Records
 from lostwax.games.facts import states_facts, trainer_facts
 from lostwax.games.protocols import accepted, objection_to
-from lostwax.inits import trainable
+from lostwax.inits import Given, trainable
 from lostwax.learning.coordinates import Coordinates, classes_of, flat, unsolvable
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.shadows import LinearResponse
 from lostwax.shadows.linear_response import Responses, few_known, share_for_directions
 from lostwax.trainers.descent import Descent, as_descent
+from lostwax.trainers.stacked import batch_norms
 
 NOISES = 16  # models on which the size of a defence's noise is measured
 SINGLE = 4  # bytes
@@ -125,6 +126,8 @@ class Newton:
     def _objection_to_records(self, knowledge: Knowledge, known: Records, in_any_order: bool) -> str | None:
         """The same where all other records are known."""
         secrets, numbers, prior = knowledge.facts.secrets, _numbers(knowledge), knowledge.prior
+        if batch_norms(knowledge.net):
+            return "it compares gradients of single records, and batch norm mixes them. Use Ensemble or RecoNN."
         if numbers > MOST_NUMBERS:
             return (
                 f"it keeps tables of {numbers} x {numbers} secret numbers, {8 * numbers**2 / 1e9:.0f} GB each. Use "
@@ -287,6 +290,9 @@ class Newton:
     def _training(self, knowledge: Knowledge, available: Records, seed: int) -> tuple[TrainingMap, Published]:
         """Training as the owner does it, in units of a defence's noise, and how the release is made of it."""
         trainer, secrets = as_descent(undefended(knowledge.trainer)), knowledge.facts.secrets
+        # drawn once: torch's own draws cannot be repeated while it differentiates
+        start = {name: value[0] for name, value in trainer.init(knowledge.net, [0], seed=0).items()}
+        trainer = replace(trainer, init=Given(start))
         known = knowledge.prior[:0] if knowledge.facts.known is None else knowledge.facts.known
         weights = TrainingMap(knowledge.net, trainer, known.to(trainer.computes_in(knowledge.net)), secrets)
         published = Published(knowledge.trainer, seed)

@@ -181,7 +181,7 @@ def solve_changed_row(
 def _by_one_output(
     model: Stationary, noisy: _Noisy, priors: Sequence[_Prior], extra: Tensor, public: PublicSample
 ) -> ChangedRow:
-    """The mean of the posterior, over both labels."""
+    """The mean of the posterior, over both labels; deviations as `_Problem.deviations` widens them."""
     away = noisy.terms - noisy.terms.mean(0)
     noise = _inflation(away) * noisy.covariance(noisy.terms, extra)
     wider, weight = _inflation(public.first - public.first.mean(0)), (model.weight / model.scale)[0]
@@ -206,6 +206,7 @@ def _by_one_output(
     variance = shares.to(means) @ (variances + (means - x).square())
     r = sum(float(share) * part.residual for share, part in zip(shares, each, strict=True))
     label = shares.argmax() if len(priors) > 1 else model.outputs(x[None])[0, 0] - r
+    variance = variance * (1 + len(x) / len(public.y))
     return ChangedRow(x, variance.sqrt(), label, abs(float(r)))
 
 

@@ -38,7 +38,7 @@ from lostwax.learning.training import (
     unlearnable,
 )
 from lostwax.provenance import fingerprint
-from lostwax.shadows import Game
+from lostwax.shadows import Checkpoints, Game
 from lostwax.shadows.identity import describe, identity
 
 LEARNING = 0.6  # share of the time that goes into learning; the rest is for preparing and guessing
@@ -244,14 +244,14 @@ class WeakRecoNN:
     def _trained(self, start: TrainedOnHeads, knowledge: Knowledge, data: TrainingData, seed: int) -> TrainedOnHeads:
         checkpoint = None
         if self.checkpoint is not None:
-            checkpoint = training.Checkpoint.of(self.checkpoint, self._owner(start, knowledge, seed))
+            checkpoint = Checkpoints(self.checkpoint).state(self._determined_by(start, knowledge, seed))
         training.train(start.reads, data, self, checkpoint, seed=seed)
         wrong, _ = training.errors(start.reads, data)  # (v, g)
         features = answer(start.reads.reader, data.unseen[0], HEADS_AT_A_TIME).flatten(0, 1)
         line = ErrorLine.fit(features, wrong.flatten())
         return start._replace(error_line=line, validation_error=float(wrong.mean()))
 
-    def _owner(self, start: TrainedOnHeads, knowledge: Knowledge, seed: int) -> dict[str, str]:
+    def _determined_by(self, start: TrainedOnHeads, knowledge: Knowledge, seed: int) -> dict[str, str]:
         """All that determines a training."""
         settings = replace(self, checkpoint=None, device=None, augment=None)
         return {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,17 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lostwax import files
 from lostwax.attacks.weak.objectives import GuessTargets, mean_errors, nearest, of_other_heads, softmin
-from lostwax.files import read_checked, write_checked
 from lostwax.games import Game, Knowledge, Records, Release
 from lostwax.games.facts import hold_out_of
 from lostwax.learning.decoders import Span
 from lostwax.learning.shadow_tables import adversary_seed, finite_models
 from lostwax.learning.standardise import Standardise
-from lostwax.learning.training import Best, Criterion, answer, fit, part, torch_seed
+from lostwax.learning.training import Best, Criterion, answer, fit, resume, state_of, torch_seed
 from lostwax.progress import progress
 from lostwax.seeds import generator, seed_torch
+from lostwax.shadows.checkpoints import KeptState
 
 if TYPE_CHECKING:
     from lostwax.attacks.weak.attack import WeakRecoNN
@@ -102,7 +99,6 @@ def _rows(seen: Tensor, alike: bool) -> Tensor:
     return seen.flatten(0, 1) if alike else seen.flatten(1)
 
 
-STATE, OWNER = "state.safetensors", "belongs_to.json"
 LEG = 256  # steps between two validations, at most
 LEGS = 10  # validations at least
 WARMUP = 0.05  # share of the training in which the learning rate rises
@@ -113,53 +109,6 @@ SCALED = 4_096  # heads over which heads are standardised
 TESTED = 512  # held-out heads
 SETS = 8  # training sets' worth of held-out records, at least, if half of the records suffice
 FEWEST_SETS = 2  # at least: one set gives the chance error of the other
-
-
-class Checkpoint(NamedTuple):
-    """A folder with the state of one training, and a description of the training it belongs to."""
-
-    folder: Path
-
-    @classmethod
-    def of(cls, folder: str | Path, owner: Mapping[str, str]) -> Checkpoint:
-        """The checkpoint of this training, created if the folder has none; raises if it belongs to another."""
-        ours = files.named("WeakRecoNN", folder)
-        if (ours / OWNER).is_file():
-            try:
-                theirs = json.loads((ours / OWNER).read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise ValueError(
-                    f"WeakRecoNN: {ours / OWNER} is damaged ({error}), so its checkpoint cannot be used. Delete its "
-                    "folder."
-                ) from error
-            theirs = {str(name): str(value) for name, value in theirs.items()} if isinstance(theirs, dict) else {}
-            differ = [name for name in {**theirs, **owner} if theirs.get(name) != owner.get(name)]
-            if differ:
-                name = differ[0]
-                raise ValueError(
-                    f"WeakRecoNN: checkpoint={str(folder)!r} belongs to another training: its {name} is "
-                    f"{theirs.get(name)}, here it is {owner.get(name)}"
-                    f"{f' (and {len(differ) - 1} more differ)' if len(differ) > 1 else ''}. Name another folder, or "
-                    "delete that one."
-                )
-        else:
-            files.make_folder("WeakRecoNN", ours)
-            files.write(ours / OWNER, json.dumps(dict(owner), indent=1) + "\n", source="WeakRecoNN")
-        return cls(ours)
-
-    def read(self, device: torch.device) -> dict[str, Tensor] | None:
-        path = self.folder / STATE
-        if not path.is_file():
-            return None
-        return read_checked("WeakRecoNN", path, str(device), cure="Delete its folder, and training starts again.")
-
-    def write(self, tensors: Mapping[str, Tensor]) -> None:
-        """Replace the state atomically; warn if it cannot be written."""
-        try:
-            write_checked(self.folder / STATE, tensors, source="WeakRecoNN")
-        except OSError as error:
-            message = f"{error} Training continues without this checkpoint; the next is tried later."
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 class ReadAndDecode(nn.Module):
@@ -207,7 +156,7 @@ class _Training:
         by_time = 0.0 if minutes is None else self.seconds / (60 * minutes)
         return max((self.step + into) / self.attack.steps, by_time)
 
-    def legs(self, checkpoint: Checkpoint | None, advance: Callable[[int], None]) -> Iterator[Iterator[Tensor]]:
+    def legs(self, checkpoint: KeptState | None, advance: Callable[[int], None]) -> Iterator[Iterator[Tensor]]:
         """Legs until the steps or the minutes are over; state is saved after some of them, and after the last."""
         criteria = [term.begin(self.data.unseen[1].flatten(0, 1)) for term in self.attack.terms]
         run = torch.compile(self.net) if self.attack.compile else self.net
@@ -237,28 +186,22 @@ class _Training:
             yield loss_of(answers.to(secrets.dtype), secrets, self.data, criteria, attack)
             self.step += 1
 
-    def save(self, to: Checkpoint) -> None:
+    def save(self, to: KeptState) -> None:
         numbers = torch.tensor([self.step, self.seconds, self.best.error], dtype=torch.float64)
-        state = self.optimiser.state_dict()["state"]  # "3.exp_avg" is the fourth parameter's first moment
-        moments = {f"{number}.{name}": value for number, group in state.items() for name, value in group.items()}
-        groups = {"net": self.net.state_dict(), "kept": self.best.weights, "optimiser": moments}
-        tensors = {f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()}
-        to.write({**tensors, "numbers": numbers})
+        try:
+            to.write({**state_of(self.net, self.optimiser, self.best), "numbers": numbers})
+        except OSError as error:
+            message = f"WeakRecoNN: {error} Training continues without this checkpoint; the next is tried later."
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def resume(self, tensors: dict[str, Tensor]) -> None:
         step, seconds, self.best.error = tensors["numbers"].tolist()
-        self.step, self.started, self.best.weights = int(step), time.perf_counter() - seconds, part(tensors, "kept.")
-        self.net.load_state_dict(part(tensors, "net."))
-        state: dict[int, dict[str, Tensor]] = {}
-        for path, value in part(tensors, "optimiser.").items():
-            number, name = path.split(".")
-            state.setdefault(int(number), {})[name] = value
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
+        self.step, self.started = int(step), time.perf_counter() - seconds
+        resume(self.net, self.optimiser, self.best, tensors)
 
 
 def train(
-    net: ReadAndDecode, data: TrainingData, attack: WeakRecoNN, checkpoint: Checkpoint | None, *, seed: int
+    net: ReadAndDecode, data: TrainingData, attack: WeakRecoNN, checkpoint: KeptState | None, *, seed: int
 ) -> None:
     """Fit the net in place by AdamW, and keep the weights with the least loss on unseen heads."""
 
@@ -269,7 +212,7 @@ def train(
     device = data.unseen[0].device
     optimiser = torch.optim.AdamW(net.parameters(), lr=attack.lr, fused=device.type == "cuda")
     training = _Training(net, data, attack, seed, optimiser, Best(net, validate))
-    if checkpoint is not None and (saved := checkpoint.read(device)) is not None:
+    if checkpoint is not None and (saved := checkpoint.read(str(device))) is not None:
         training.resume(saved)
     draws, one_shape = (
         torch_seed(adversary_seed(seed, "terms"), device),
