@@ -11,7 +11,7 @@ mix of the outputs, column j of the equations is a sum over those missing rows t
     s_j = sum over i of b_ij a_i,        with bits b_ij and a_i the residual of row i,
 
 and the intercept is the sum of all a_i. So all columns are subset sums of k unknown numbers, most of which are seen
-alone, or missing alone, in some column.
+alone, or missing alone, in some column. Where few different rows are possible at all, every set of them is tried.
 """
 
 from __future__ import annotations
@@ -170,6 +170,8 @@ def _stands_out(
 
 MOST_SETS = 200_000  # of residuals that are tried
 SLACK = 100  # times the rounding error of a sum
+MOST_ROWS, MOST_HALVES = 2_000, 400_000  # different rows, with their labels; halves of sets of them
+CHANCE = 1e-6  # that some wrong set explains all equations
 
 
 def two_valued(
@@ -178,6 +180,13 @@ def two_valued(
     """The k missing rows, of these weights; None unless exactly one set of rows explains the gap (C, d + 1)."""
     low, high = known.x.amin(0), known.x.amax(0)
     model, k = terms.model, len(weight)
+    if model is not None and kinds is not None and k > 1 and bool((weight == weight[0]).all()):
+        values = [torch.unique(column) for column in known.x.mT]
+        labels = torch.unique(kinds.y[kinds.weight == weight[0]])
+        count = math.prod(map(len, values)) * len(labels)
+        if count <= MOST_ROWS and math.comb(count + (k - k // 2) - 1, k - k // 2) <= MOST_HALVES:
+            x = torch.cartesian_prod(*values).view(-1, len(values))
+            return _enumerated(terms, gap, noise, x, labels, weight)
     if model is None or not terms.affine or k < 2 or not ((known.x == low) | (known.x == high)).all():
         return None
     if kinds is None and (bool((weight != weight[0]).any()) or known.y.dim() > 1):
@@ -201,6 +210,31 @@ def two_valued(
             sure = torch.full((k,), kinds is not None)  # residuals are those of the rows, and not free as of targets
             solutions.append(RebuiltRows(u, y, sure, torch.zeros_like(total).expand(k)))
     return solutions[0] if len(solutions) == 1 else None
+
+
+def _enumerated(terms: Terms, gap: Tensor, noise: float, x: Tensor, labels: Tensor, weight: Tensor) -> Rows | None:
+    """The only k of all possible rows, with any of the labels, that explain the gap; one half against the other."""
+    u, y, k = x.repeat(len(labels), 1), labels.repeat_interleave(len(x)), len(weight)
+    r = terms.residuals(terms.outputs(u), Kinds(y, weight[0].expand(len(y))))
+    parts = (r[:, :, None] * terms.with_ones(u)[:, None]).flatten(1)  # (n, E)
+    mix, error = torch.linspace(1.0, 2.0, parts.shape[1]).to(parts) ** 2, SLACK * noise
+    left, right = (torch.combinations(torch.arange(len(y)), h, with_replacement=True) for h in (k // 2, k - k // 2))
+    sums, beside = ((parts @ mix)[half].sum(1) for half in (left, right))
+    order, slack = beside.argsort(), error * float(mix.sum())
+    needed = float(mix @ gap.flatten()) - sums
+    first = torch.searchsorted(beside[order], needed - slack)
+    fits = torch.searchsorted(beside[order], needed + slack, right=True) - first
+    if int(fits.sum()) > MOST_HALVES:
+        return None
+    places = torch.arange(int(fits.sum())) - (fits.cumsum(0) - fits).repeat_interleave(fits)
+    partner = order[first.repeat_interleave(fits) + places]
+    sets = torch.unique(torch.cat([left.repeat_interleave(fits, 0), right[partner]], 1).sort(1).values, dim=0)
+    sets = sets[((parts[sets].sum(1) - gap.flatten()).abs() <= error).all(1)]
+    spread = parts.std(0) * k**0.5
+    luck = math.log(len(left) * len(right)) + float((2 * error / spread[spread > error]).log().sum())
+    if len(sets) != 1 or luck > math.log(CHANCE):
+        return None
+    return Rows(u[sets[0]], y[sets[0]], torch.ones(k, dtype=torch.bool), torch.zeros_like(gap[0, 0]).expand(k))
 
 
 def _atoms(sums: Tensor, total: Tensor, k: int, error: float) -> Iterator[Tensor]:
