@@ -212,7 +212,7 @@ def two_valued(
     return solutions[0] if len(solutions) == 1 else None
 
 
-def _enumerated(terms: Terms, gap: Tensor, noise: float, x: Tensor, labels: Tensor, weight: Tensor) -> Rows | None:
+def _enumerated(terms: Terms, gap: Tensor, noise: float, x: Tensor, labels: Tensor, weight: Tensor) -> RebuiltRows | None:
     """The only k of all possible rows, with any of the labels, that explain the gap; one half against the other."""
     u, y, k = x.repeat(len(labels), 1), labels.repeat_interleave(len(x)), len(weight)
     r = terms.residuals(terms.outputs(u), Kinds(y, weight[0].expand(len(y))))
@@ -234,7 +234,7 @@ def _enumerated(terms: Terms, gap: Tensor, noise: float, x: Tensor, labels: Tens
     luck = math.log(len(left) * len(right)) + float((2 * error / spread[spread > error]).log().sum())
     if len(sets) != 1 or luck > math.log(CHANCE):
         return None
-    return Rows(u[sets[0]], y[sets[0]], torch.ones(k, dtype=torch.bool), torch.zeros_like(gap[0, 0]).expand(k))
+    return RebuiltRows(u[sets[0]], y[sets[0]], torch.ones(k, dtype=torch.bool), torch.zeros_like(gap[0, 0]).expand(k))
 
 
 def _atoms(sums: Tensor, total: Tensor, k: int, error: float) -> Iterator[Tensor]:
