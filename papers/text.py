@@ -34,7 +34,7 @@ from torch import Tensor, nn
 import lostwax as lw
 from lostwax.attacks.membership import LikeliestRefit
 from lostwax.games import Cohort, Knowledge, Release
-from lostwax.metrics import BagRight, EditDistance, TokensRight
+from lostwax.metrics import BagRight, EditDistance, TokensWrong
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.seeds import generator
 from lostwax_dev.freshness import as_code
@@ -145,13 +145,13 @@ def searched(
         exact = float(torch.equal(guess, truth))
         from_bag = {} if bag is None else {"moved": moved(bag[one], truth[0])}
         yield from_bag | {
-            "right": float(TokensRight()(guess, truth)),
+            "right": 1 - float(TokensWrong()(guess, truth)),
             "bag": float(BagRight()(guess, truth)),
             "exact": exact,
             "certified": float(found.certified),
             "wrong": float(found.certified) * (1 - exact),
             "edits": float(EditDistance()(guess, truth)),
-            "blind": float(TokensRight()(by_chance, truth)),
+            "blind": 1 - float(TokensWrong()(by_chance, truth)),
             "blind_bag": float(BagRight()(by_chance, truth)),
             "prepared": prepared,
             "seconds": seconds,

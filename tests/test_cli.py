@@ -84,9 +84,7 @@ def test_input_errors_are_one_line_and_exit_2(tmp_path, capsys):
 
 def test_usage_errors_exit_2():
     assert main(["demo", "--outt", "x"]) == 2
-    with pytest.raises(SystemExit) as stop:
-        main(["bound", "--noise-multiplier", "much"])
-    assert stop.value.code == 2
+    assert main(["bound", "--noise-multiplier", "much"]) == 2
 
 
 def test_public_names_all_load():

@@ -11,10 +11,8 @@ COMMANDS = ["demo", "init", "audit", "report", "simulate", "words", "list", "bou
     "line",
     ["adit recipe.py", "--verzion", "audit r.py --polcy f", "bound --steps=3 --basline=1", "list attack"],
 )
-def test_a_slip_ends_with_exit_code_2(line, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(line.split())
-    assert stop.value.code == 2
+def test_a_slip_ends_with_exit_code_2(line):
+    assert main(line.split()) == 2
 
 
 @settings(max_examples=150, deadline=None)
@@ -27,8 +25,4 @@ def test_any_words_end_with_an_exit_code(words):
     """Usage errors alone: what would be run takes its arguments from files, which are not there."""
     if words[:1] in (["demo"], ["list"], ["init"]):
         words = [words[0], "--no-such-option"]
-    try:
-        code = main(words)
-    except SystemExit as stop:
-        code = stop.code
-    assert code in (0, 2)
+    assert main(words) in (0, 2)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.games import Extremes, Noted
 from lostwax.games.boosting import BoostedSums
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
@@ -133,11 +134,6 @@ def refuse(name: str, settings: Mapping[str, bool]) -> None:
             raise TypeError(f"{name}: {setting} is not read without a row of the table.")
 
 
-def is_read(model: Any) -> bool:
-    """Whether this is a model that was read from a file, and not one of its library."""
-    return isinstance(model, BoostedModel)
-
-
 class Grown(NamedTuple):
     """A tree and the way of rows down it: every node that each row passes, as pairs; and where the rows end."""
 
@@ -222,14 +218,6 @@ def check_no_empty_node(name: str, grown: Sequence[Grown]) -> None:
                 f"audit: {name} was not fitted on this table: tree {number} has a node that no row is in. Pass the "
                 "data the model was fitted on, with its columns in the same order."
             )
-
-
-def other_data(name: str, why: str, more: str = "") -> ValueError:
-    """The error for a model that was fitted on other rows, labels or weights."""
-    return ValueError(
-        f"audit: {name} was not fitted on this data (X, y): {why}. Pass exactly the rows, labels and sample_weight it "
-        f"was fitted on{more}."
-    )
 
 
 def thresholds_of(grown: Sequence[Grown], column: int) -> Numbers:

@@ -200,9 +200,9 @@ def calibrated(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor:
     usual = _smooth(mean, shift, models)
     doubt = 1 / models.clamp_min(1) + 1 / (len(reference) - models)  # the variance of a shift
     differs = ((shift - usual).square() - doubt)[models > 0].mean().clamp_min(0)
-    own = torch.where(models > 0, differs / (differs + doubt), 0.0)
+    weight = torch.where(models > 0, differs / (differs + doubt), 0.0)
     least = LEAST_SHIFT * ((shift * models).sum() / models.sum()).clamp_min(0)
-    d = torch.maximum(usual + own * (shift - usual), least)
+    d = torch.maximum(usual + weight * (shift - usual), least)
     return d * (seen - mean) / deviation - d.square() / 2
 
 

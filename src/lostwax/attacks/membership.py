@@ -218,15 +218,15 @@ def nearest(seen: Tensor, refits: Tensor) -> Tensor:
     return torch.stack(scores)
 
 
-def likelihood(seen: Tensor, refits: Tensor, own: Tensor) -> Tensor:
+def likelihood(seen: Tensor, refits: Tensor, expected: Tensor) -> Tensor:
     """(m, r) log p(seen | record) - log p(seen | another record), for seen (m, features) and (r, repeats, features).
 
-    `own` (r, features) are the features that each record is expected to change.
+    `expected` (r, features) are the features that each record is expected to change.
     """
     centre = refits.flatten(0, 1).nan_to_num(torch.nan, torch.nan, torch.nan).nanmedian(0).values  # (features,)
     refits = torch.where(refits.isfinite(), refits, centre)  # a fit that diverged tells nothing
     moves = _moving(refits.flatten(0, 1))
-    seen, refits, own = seen[:, moves], refits[..., moves], own[:, moves]
+    seen, refits, expected = seen[:, moves], refits[..., moves], expected[:, moves]
     records, repeats, _ = refits.shape
     mean = refits.mean(1)  # (r, features)
     outlying = records // OUTLIER_SHARE + 1  # records of which a refit may be an outlier
@@ -240,7 +240,7 @@ def likelihood(seen: Tensor, refits: Tensor, own: Tensor) -> Tensor:
     variance = variance + rounding.square()  # the least that can be resolved
     shift = mean - centre  # (r, features)
     clear = shift.abs() > CLEAR * (variance / repeats).sqrt()
-    shift = torch.where(clear | own, shift, 0.0)
+    shift = torch.where(clear | expected, shift, 0.0)
     # log N(s; c + d, v) - log N(s; c, v) = (d (s - c) - d^2 / 2) / v, with the variance of the estimated mean
     spread = variance * (1 + 1 / repeats)
     return (seen - centre) / spread @ shift.mT - (shift.square() / spread).sum(1) / 2

@@ -105,12 +105,8 @@ def solve(head: LabelHead, features: Tensor, y: Tensor, unseen: Tensor, unseen_y
         return float(head.loss(unseen, unseen_y))
 
     best = Best(head, validate)
-    basis = torch.linalg.qr(features.T).Q if len(features) < features.shape[1] else None  # (features, m)
     for ridge in LABEL_RIDGES:
-        if basis is None:
-            _minimise(head, features, y, ridge)
-        else:
-            _minimise_in_span(head, basis, features, y, ridge)
+        _minimise(head, features, y, ridge)
         best.update()
     best.restore()
 
@@ -129,17 +125,6 @@ def _minimise(head: LabelHead, features: Tensor, y: Tensor, ridge: float) -> Non
         return float(loss.detach())
 
     optimiser.step(objective)
-
-
-def _minimise_in_span(head: LabelHead, basis: Tensor, features: Tensor, y: Tensor, ridge: float) -> None:
-    """The same in coordinates of the span of the features, where the minimum is."""
-    inside = deepcopy(head)
-    sizes = basis.shape[1], head.linear.out_features
-    inside.linear = nn.Linear(*sizes, device="meta", dtype=basis.dtype).to_empty(device=basis.device)  # draws nothing
-    _minimise(inside, features @ basis, y, ridge)
-    with torch.no_grad():
-        head.linear.weight.copy_(inside.linear.weight @ basis.T)
-        head.linear.bias.copy_(inside.linear.bias)
 
 
 class Trained(NamedTuple):
@@ -327,14 +312,13 @@ class RecoNN(Shadowed):
     def objection(self, knowledge: Knowledge) -> str | None:
         if (reason := super().objection(knowledge)) is not None:
             return reason
-        decoder = self.decoder
-        if isinstance(decoder, RowReading):
+        if isinstance(self.decoder, RowReading):
             if (reason := rows_objection(knowledge.net, knowledge.access)) is not None:
                 return reason
             if self.engine is not None:
                 return "its decoder reads single weights, which linear response does not give."
-            decoder = decoder.picture
-        return unlearnable(decoder, self.terms, knowledge.prior.x)
+            return unlearnable(self.decoder.picture, self.terms, knowledge.prior.x)
+        return unlearnable(self.decoder, self.terms, knowledge.prior.x)
 
     def facts(self) -> AttackFacts:
         return AttackFacts(strength=20, device=self.device, cheaper=self.cheaper)
@@ -409,13 +393,10 @@ class RecoNN(Shadowed):
 
     def decoder_parameters(self, knowledge: Knowledge, features: int) -> int:
         """How many parameters the decoder has, counted without allocating it."""
-        span = Span.of(knowledge.prior.x)
-        if isinstance(self.decoder, RowReading):  # a small one, whatever the number of features
-            with torch.random.fork_rng(devices=[]):
-                decoder = self.decoder_for(knowledge, _unscaled(features), span)
-        else:
-            with torch.device("meta"):
-                decoder = self.decoder.build(features, tuple(span.shift.shape), bounded=span.bounded)
+        span, standardise = Span.of(knowledge.prior.x), _unscaled(features)
+        by_rows = isinstance(self.decoder, RowReading)  # a small one, whatever the number of features
+        with torch.random.fork_rng(devices=[]), torch.device("cpu" if by_rows else "meta"):
+            decoder = self.decoder_for(knowledge, standardise, span)
         return sum(value.numel() for value in decoder.parameters())
 
     def _step_seconds(self, knowledge: Knowledge, features: int) -> float:

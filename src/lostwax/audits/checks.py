@@ -20,8 +20,6 @@ from lostwax.games.facts import trainer_facts
 from lostwax.nets import check_values
 from lostwax.seeds import generator
 
-FIRST_ROWS = 1_000  # of a table, which mostly show that its rows differ
-
 
 class ArgumentKind(NamedTuple):
     """What an argument must be able to do, and what such a thing is called."""
@@ -348,10 +346,9 @@ def _listed(numbers: Tensor) -> str:
 
 def few_rows(x: Tensor) -> tuple[str, ...]:
     """Why a table of copies of very few rows leaves the question open, as a sentence; nothing for others."""
-    for rows in (x[:FIRST_ROWS], x):
-        different = len(np.unique(row_keys(rows)))
-        if different >= min(FEWEST, len(x)):
-            return ()
+    different = len(np.unique(row_keys(x)))
+    if different >= min(FEWEST, len(x)):
+        return ()
     return (f"All rows are copies of {different}: too few different ones to tell rows that are rebuilt from guesses.",)
 
 

@@ -74,29 +74,6 @@ def check_shape(judge: Judge, answer: Answer, secrets: Records) -> None:
         raise ValueError(f"audit: {answer.name} gave an answer of the wrong shape: {wrong}.")
 
 
-class Judging(Protocol):
-    """Games of one kind: their secrets, and how answers to them are judged."""
-
-    @property
-    def scoring(self) -> Scoring:
-        """How a guess is scored."""
-
-    def truth(self, answer: Answer) -> Records:
-        """(n, ...) the secret that each scored guess is compared with."""
-
-    def finding(self, answer: Answer) -> Finding:
-        """One attack's guesses, scored; an answer of the wrong shape is refused."""
-
-    def groups(self, each: int) -> NDArray[np.int64] | None:
-        """(games,) equal numbers for games that are not independent; None: all are."""
-
-    def baselines(self, truth: Records) -> Mapping[str, Errors]:
-        """Errors of guesses that need no release, by name, the oracle last."""
-
-    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
-        """How near other records come, where this is measured."""
-
-
 class OneGamePerRow:
     """Games about rows of one training set: each guess (m, 1, ...) is compared with its own row."""
 
@@ -137,18 +114,19 @@ class OneGamePerRow:
         )
 
     def truth(self, answer: Answer) -> Records:
-        """The rows."""
+        """(n, ...) the secret that each scored guess is compared with."""
         return self.secrets
 
-    def groups(self, each: int) -> None:
-        """All games are independent."""
+    def groups(self, each: int) -> NDArray[np.int64] | None:
+        """(games,) equal numbers for games that are not independent; None: all are."""
+        return None
 
     def baselines(self, truth: Records) -> dict[str, Errors]:
-        """Errors of the guesses without the model."""
+        """Errors of guesses that need no release, by name, the oracle last."""
         return self.errors_without_model
 
     def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
-        """Not measured."""
+        """How near other records come, where this is measured."""
         return {}
 
 
@@ -168,7 +146,7 @@ class Games(Protocol):
     """Games that an audit plays: the secrets are dealt, the releases made."""
 
     @property
-    def judging(self) -> Judging:
+    def judging(self) -> OneGamePerRow | Dealt:
         """How answers are judged."""
 
     def answer(self, attack: Attack) -> Answer:
@@ -182,7 +160,7 @@ def play(games: Games, attack: Attack) -> Played:
     return judged(games.judging, answer)
 
 
-def judged(judging: Judging, answer: Answer) -> Played:
+def judged(judging: OneGamePerRow | Dealt, answer: Answer) -> Played:
     """One attack's answer to all games, scored."""
     with progress("scores"):
         return Played(answer, judging.finding(answer))
@@ -201,7 +179,7 @@ def of_table(table: Records) -> dict[str, Any]:
 
 
 def filled(
-    judging: Judging,
+    judging: OneGamePerRow | Dealt,
     lines: Sequence[Played],
     *,
     numbers: Tensor,

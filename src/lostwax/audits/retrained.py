@@ -188,7 +188,8 @@ def _private(draws: Release, first: Release, others: Release) -> str:
     base = _ends(first)[0]
     noise, effect = (float((_ends(models) - base).norm(dim=1).median()) for models in (draws, others))
     said = f"Private draws move the weights {_over(noise, effect):.2g} times as far as one record does."
-    same = [name for name, value in draws.params.items() if bool((value == first.params[name]).all())]
+    moved = [name for name, value in others.params.items() if bool((value != first.params[name]).any())]
+    same = [name for name in moved if bool((draws.params[name] == first.params[name]).all())]
     return said + (f" Deterministic are {', '.join(same[:5])}{' and others' if len(same) > 5 else ''}." if same else "")
 
 

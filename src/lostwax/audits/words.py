@@ -185,13 +185,9 @@ class Words:
 
     def _membership(self) -> Iterator[str]:
         if self.audit.membership is not None:
-            share, positives = self.audit.membership.share, self.audit.membership.true_positives
             yield (
-                f"Was this person in it? To {who(self.audit.adversary)}: of a person who was and one who was not, the "
-                f"right one is named in {percent(share.value)} of pairs (95{SIGN} interval "
-                f"{interval(share.low, share.high)}); guessing names it in 50{SIGN}. At a false-positive rate of "
-                f"1{SIGN}, {percent(positives.value)} of people ({interval(positives.low, positives.high)}) are "
-                "recognised."
+                f"Was this person in it? To {who(self.audit.adversary)}: {self.audit.membership}; guessing is right in "
+                f"50{SIGN} of pairs."
             )
 
     def _ceiling(self) -> str:

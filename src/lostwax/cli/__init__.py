@@ -69,6 +69,8 @@ def _run(words: list[str]) -> int:
         if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()  # here, to catch a closed pipe
         return code
+    except SystemExit as stop:  # of help, or of a wrong option: commands refuse those of user code
+        return stop.code if isinstance(stop.code, int) else 2
     except KeyboardInterrupt:
         print("lostwax: stopped.", file=sys.stderr)
         return 130  # the shell's convention

@@ -59,10 +59,7 @@ def _be_child(command: Callable[[], int], report_to: int, lifeline: int) -> NoRe
     threading.Thread(target=_die_with_parent, args=(lifeline,), daemon=True).start()
     faulthandler.enable(2, all_threads=False)
     on_deadline(lambda latest: report("deadline", NEVER if latest is None else latest))
-    try:
-        code = command()
-    except SystemExit as stop:  # from the command line itself (help, usage): commands refuse all others
-        code = stop.code if isinstance(stop.code, int) else NO_VERDICT if stop.code else 0
+    code = command()
     report("verdict", code)
     sys.exit(code)
 

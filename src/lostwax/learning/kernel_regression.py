@@ -386,13 +386,16 @@ class LocalRegression(NamedTuple):
             turned = axes.mT @ (coordinates - mean)
             for ridge in (share * scale for share in LOCAL_RIDGES):
                 weights, along_one = 1 / (sizes + ridge), 1 / (s * (ridge + s * scale))
-                dual, own = axes @ (weights[:, None] * turned), axes.square() @ weights - along_one  # C Z, (s,) C_ii
-                left_out = dual / own[:, None]  # z_i - prediction without i = (C Z)_i / C_ii
+                dual, diagonal = (
+                    axes @ (weights[:, None] * turned),
+                    axes.square() @ weights - along_one,
+                )  # C Z, (s,) C_ii
+                left_out = dual / diagonal[:, None]  # z_i - prediction without i = (C Z)_i / C_ii
                 if not (reached := float(left_out.square().mean())) >= error:
-                    error, found = reached, (kernel, rows.mean(0), features, mean, dual)
+                    error, best = reached, (kernel, rows.mean(0), features, mean, dual)
                     inverted, best_ridge, best_left_out = (axes, weights, along_one), ridge, left_out
         axes, weights, along_one = inverted
-        return cls(view, *found, (axes * weights) @ axes.mT - along_one, best_ridge, best_left_out)
+        return cls(view, *best, (axes * weights) @ axes.mT - along_one, best_ridge, best_left_out)
 
     @property
     def error(self) -> float:

@@ -274,8 +274,9 @@ class SavedFolder(NamedTuple):
     ) -> SavedFolder:
         """With the calibration's own words and tensors; `scale` is the prefix of those that standardise."""
         standardise, span, error_line, validation_error = calibration
-        scales = {f"{scale}.{name}": getattr(standardise, name) for name in ("kept", "mean", "deviation")}
-        spans = {f"span.{name}": getattr(span, name) for name in ("shift", "scale")}
+        moments = {"kept": standardise.kept, "mean": standardise.mean, "deviation": standardise.deviation}
+        scales = {f"{scale}.{name}": value for name, value in moments.items()}
+        spans = {"span.shift": span.shift, "span.scale": span.scale}
         ours = {"features": standardise.features, "reach": standardise.reach, "bounded": span.bounded}
         errors = {"error_line": error_line, "validation_error": validation_error}
         return cls({**words, **ours, **errors}, {**tensors, **scales, **spans})

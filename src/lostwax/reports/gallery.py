@@ -163,11 +163,11 @@ def known_in_words(cells: Cells, columns: Columns, row: int) -> list[str]:
 
 
 def _known(cells: Cells, columns: Columns, row: int, column: int) -> str:
-    kept = Kept(int(cells.kept[row, column]))
-    if kept is Kept.EXACT:
+    how = Kept(int(cells.kept[row, column]))
+    if how is Kept.EXACT:
         return "exact"
-    if kept in (Kept.LOST, Kept.ESTIMATED):
-        return "unknown" if kept is Kept.LOST else "estimated"
+    if how in (Kept.LOST, Kept.ESTIMATED):
+        return "unknown" if how is Kept.LOST else "estimated"
     bounds = cells.every_bound()
     low, high, missing = (part[row, column].item() for part in bounds[:3])
     or_missing = " or missing" if missing and cells.bounds is not None else ""
@@ -176,7 +176,7 @@ def _known(cells: Cells, columns: Columns, row: int, column: int) -> str:
         listed = " or ".join(named) if len(named) <= MOST_LISTED else f"one of {len(named)} values"
         return f"{listed}{or_missing}"
     if abs(low) == abs(high) == np.inf or columns.categories[column]:
-        return "one of several values" if kept is Kept.SET else "within an interval"
+        return "one of several values" if how is Kept.SET else "within an interval"
     first, last = columns.text(column, low), columns.text(column, high)
     if first == last:
         return f"{first}{or_missing}"

@@ -14,7 +14,7 @@ from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, named
 from lostwax.adapters.sklearn.trees import boosted_sums
-from lostwax.adapters.trees import BoostedModel, is_read
+from lostwax.adapters.trees import BoostedModel
 from lostwax.games import Cells, Columns, Fitted, Kept, Records, ReleasedTable
 from lostwax.games.boosting import BoostedSums
 from lostwax.records.tables import coded
@@ -29,7 +29,7 @@ LIBRARIES = {  # by package, what fitted models of it have
 def is_boosted(model: Any) -> bool:
     """A model of XGBoost, LightGBM or CatBoost: an estimator, a Booster, or what was read from a file."""
     parts = LIBRARIES.get(type(model).__module__.partition(".")[0], ())
-    return is_read(model) or any(hasattr(model, part) for part in parts)
+    return isinstance(model, BoostedModel) or any(hasattr(model, part) for part in parts)
 
 
 def is_booster(model: Any) -> bool:
@@ -39,11 +39,10 @@ def is_booster(model: Any) -> bool:
 
 def _opened(model: Any) -> BoostedModel:
     """The trees of a fitted model."""
-    if is_read(model):
-        read: BoostedModel = model
-        return read
     libraries = {"xgboost": xgboost.model_of, "lightgbm": lightgbm.model_of, "catboost": catboost.model_of}
-    return libraries[type(model).__module__.partition(".")[0]](model)
+    library = libraries.get(type(model).__module__.partition(".")[0])
+    booster: BoostedModel = model if library is None else library(model)
+    return booster
 
 
 def sums_over_rows(model: Any) -> bool:
@@ -63,7 +62,7 @@ def released_sums(model: Any) -> BoostedSums:
 def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor, reader: PipelineReader) -> None:
     """Note what the trees of a model publish about the rows of a place."""
     booster = _opened(model)
-    if booster.gaps and hasattr(place.rows, "toarray"):
+    if booster.gaps and inputs.is_sparse(place.rows):
         raise SettingNotReadError(
             "trees on a sparse X were not read: what is not stored in it counts as missing, not as zero", "."
         )
@@ -85,8 +84,8 @@ def _read_categories(booster: BoostedModel, place: Place, reader: PipelineReader
     """The categories that the file lists, every one of the data frame, whether trees split them or not."""
     if not booster.categories:
         return
-    kinds = enumerate(getattr(place.rows, "dtypes", ()))
-    columns = [column for column, kind in kinds if getattr(kind, "name", "") == "category"]
+    kinds = place.rows.dtypes if inputs.is_frame(place.rows) else ()
+    columns = [column for column, kind in enumerate(kinds) if kind.name == "category"]
     if len(columns) != len(booster.categories):
         reader.unread.append(
             f"the categories that {booster.name} lists of {len(booster.categories)} columns were not audited: X has "
@@ -109,8 +108,8 @@ def released_booster(model: Any, data: Any, sample_weight: Any = None) -> Releas
     """A Booster, or a file that holds one, and the data it was trained on."""
     booster = _opened(model)
     X, y = inputs.unpack(data)
-    X = X if hasattr(X, "toarray") or hasattr(X, "iloc") else np.asarray(X)
-    x, columns = coded(X.toarray() if hasattr(X, "toarray") else X)
+    X = X if inputs.is_sparse(X) or inputs.is_frame(X) else np.asarray(X)
+    x, columns = coded(inputs.dense(X))
     targets, weight = inputs.targets(y, len(x)), inputs.weights(sample_weight, len(x))
     labels, classes = _labels(booster, booster, targets)
     reader = PipelineReader(columns, list(range(x.shape[1])), labels, weight)
@@ -121,7 +120,7 @@ def released_booster(model: Any, data: Any, sample_weight: Any = None) -> Releas
 def _with_codes(place: Place, no_numbers: tuple[int, ...] = ()) -> Place:
     """The place after pandas' categories became codes, as the libraries make them; columns without a code are zero."""
     rows = place.rows
-    if not hasattr(rows, "dtypes") or not hasattr(rows, "columns"):
+    if not inputs.is_frame(rows):
         return place
     names = {
         column: tuple(rows.iloc[:, column].cat.categories)

@@ -111,7 +111,7 @@ class Source:
         draws = np.random.default_rng(0)
         n, rows = len(self.X), int(np.clip(MAX_CHANGED_CELLS // width**2, 4, CHANGED_ROWS))
         base, other = (np.tile(draws.integers(n, size=rows), (width, 1)) for _ in range(2))  # (columns, rows)
-        missing = self.X.isna() if hasattr(self.X, "isna") else np.asarray(self.X) != np.asarray(self.X)
+        missing = self.X.isna() if is_frame(self.X) else np.asarray(self.X) != np.asarray(self.X)
         gaps = np.flatnonzero(np.asarray(missing).max(1))[: rows // 4]  # rows with a cell that has no value
         base[:, : len(gaps)] = gaps
         for column, values in enumerate(cells.T):

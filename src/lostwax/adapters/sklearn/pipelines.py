@@ -21,13 +21,12 @@ from torch import Tensor
 
 from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
-from lostwax.adapters.sklearn.inputs import columns_at, dense, fewer_rows, is_frame, is_sparse, published
+from lostwax.adapters.sklearn.inputs import columns_at, dense, fewer_rows, is_dropped, is_frame, is_sparse, published
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, all_lost, goes_back, objects, step_of
 from lostwax.games import (
     Cells,
     Columns,
-    Extremes,
     Fitted,
     Kept,
     Noted,
@@ -260,18 +259,6 @@ class PipelineReader:
             (fitted, place.back, labelled and self.labels_back is None and self._labelled(fitted.table.y))
         )
 
-    def publish_indicators(
-        self, name: str, present: Any, place: Place, sums: tuple[Sums, ...] = (), extremes: tuple[Extremes, ...] = ()
-    ) -> None:
-        """Note what is published about zeros and ones, (n, D) sparse: which words occur in which text."""
-        if is_large(present):
-            table = SparseRecords(present.tocsr(), self.y)
-            fitted = SparseFitted(name, table, self.weight, sums=sums, extremes=extremes)
-            self.publish_sparse(fitted, place, labelled=False)
-        else:
-            rows = Records(torch.from_numpy(present.toarray()), self.y)
-            self.publish(Fitted(name, rows, self.weight, None, sums, extremes), place, labelled=False)
-
     def scanned(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> float:
         """Note the rows and sums that a part holds; the share of the rows that these tell of."""
         if is_large(place.rows):
@@ -460,7 +447,7 @@ def transformed(transformer: Any, rows: Any) -> Any:
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
         names = getattr(transformer, "feature_names_in_", None)
         cure = "in the form in which fit had it"
-        if names is not None and not hasattr(rows, "columns"):
+        if names is not None and not is_frame(rows):
             cure = f"as a data frame with the columns {names[0]!r}, ..."
         raise ValueError(
             f"audit: {type(transformer).__name__} cannot transform X ({type(error).__name__}). Pass the data the model "
@@ -486,21 +473,6 @@ def as_numbers(rows: Any) -> Tensor | None:
         return torch.from_numpy(np.require(plain, np.float64, ["C", "W"]))
     except (TypeError, ValueError):
         return None
-
-
-def steps_of(estimator: Any) -> list[Any]:
-    """All steps of a pipeline, with nested pipelines and searches flattened."""
-    if hasattr(estimator, "best_estimator_"):  # GridSearchCV and the like
-        return steps_of(estimator.best_estimator_)
-    if not isinstance(estimator, Pipeline):
-        return [estimator]
-    steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
-    return [part for step in steps for part in steps_of(step)]
-
-
-def is_dropped(step: Any) -> bool:
-    """Is it no transformer, but 'drop'?"""
-    return isinstance(step, str) and step == "drop"
 
 
 def named(values: Cells, *, names: tuple[object, ...]) -> Cells:

@@ -26,7 +26,7 @@ from lostwax.adapters.sklearn.held_tables import (
     is_setting,
 )
 from lostwax.adapters.sklearn.models import read_models
-from lostwax.adapters.sklearn.pipelines import PipelineReader, is_dropped, steps_of, to_cells
+from lostwax.adapters.sklearn.pipelines import PipelineReader, to_cells
 from lostwax.fields import shown
 from lostwax.games import Columns, Part, Records, ReleasedTable, RowSample
 from lostwax.games.folding import folded
@@ -54,7 +54,7 @@ def released(
         raise TypeError(
             f"audit: expected get_params of {kind} to give its settings by name, a dict, got {shown(settings)}."
         )
-    if not (steps := steps_of(estimator)):
+    if not (steps := inputs.steps_of(estimator)):
         raise TypeError("audit: the Pipeline has only 'passthrough' steps: there is no model to audit.")
     supervised = is_classifier(steps[-1]) or is_regressor(steps[-1])  # not clusters and transformers
     X = _as_table(steps[0], X)
@@ -123,7 +123,8 @@ def _read_attached(
 
     The table has the `used` columns of X (n, d); without one nothing is compared.
     """
-    name, opaque, tables, plain = type(estimator).__name__, list[str](), list[HeldTable](), np.empty((shape[0], 0))
+    name, tables, plain = type(estimator).__name__, list[HeldTable](), np.empty((shape[0], 0))
+    opaque, of_user = list[str](), list[str]()
     if table is not None:
         tables += held_tables(estimator, table.x, reader.columns, reader.used, shape[1])
         numbers = [place for place, known in enumerate(reader.columns.categories) if not known]
@@ -149,7 +150,9 @@ def _read_attached(
                 f"{name}'s {attachment.path} was attached after fit, and may hold more of the table than was read."
             )
         else:
-            reader.unread.append(f"of {name}'s {attachment.path} only rows and columns of the table were read.")
+            of_user.append(attachment.path)
+    if of_user and not reader.unread:  # else it is refitted for another reason
+        reader.unread.append(f"of {name}'s {', '.join(of_user)} only rows and columns of the table were read.")
     return opaque
 
 
@@ -207,11 +210,11 @@ def _cells(estimator: Any, steps: list[Any], X: Any) -> _Cells:
 
 def used_columns(estimator: Any, width: int) -> list[int]:
     """The columns of X that a model sees: all but those that a ColumnTransformer in front of it drops."""
-    first = next(iter(steps_of(estimator)), None)
+    first = next(iter(inputs.steps_of(estimator)), None)
     if not isinstance(first, ColumnTransformer):
         return list(range(width))
     places = first._transformer_to_input_indices
-    branches = (places.get(name, []) for name, step, _ in first.transformers_ if not is_dropped(step))
+    branches = (places.get(name, []) for name, step, _ in first.transformers_ if not inputs.is_dropped(step))
     return sorted({int(index) for indices in branches for index in indices})
 
 
@@ -291,7 +294,7 @@ def _all_numbers(X: Any) -> bool:
 
 def _check_fitted(estimator: Any, columns: int) -> None:
     name = type(estimator).__name__
-    for part in (estimator, *steps_of(estimator)):
+    for part in (estimator, *inputs.steps_of(estimator)):
         try:
             check_is_fitted(part)
         except NotFittedError as error:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from lostwax.adapters.objects import FRAMES, TEXT, Array, Walk, as_array, attributes, is_numbers, is_too_large
+from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.adapters.sklearn.training_rows import (
     SURE,
     TrainingRows,
@@ -256,6 +257,8 @@ class _Search:
             return True
         if not stored and any(self._read_groups(path, rows, group) for group in table.groups_in(arrays.values(), k)):
             return True
+        if labels is not None:
+            self._check_classes(path, rows, labels, arrays)
         if k != table.n or k == 1 or stored:
             return False
         # each column's values in another order (quantiles)
@@ -348,6 +351,20 @@ class _Search:
             self.grouped.setdefault(group.tobytes(), (sums, torch.from_numpy(group)))
             return True
         return False
+
+    def _check_classes(self, path: str, rows: Array, labels: Array, arrays: Mapping[str, Array]) -> None:
+        """Raise if some classes have these means and others do not, although the numbers of rows agree."""
+        for weight, _ in self.table.weights:
+            total, count = self.table.group_sums(labels, len(rows), weight)
+            means = total / np.where(count > 0, count, 1.0)[:, None]
+            agree = self.table.agree(rows, means)
+            counted = any(
+                array.shape == count.shape and (np.allclose(array, count) or np.allclose(array, count / count.sum()))
+                for array in arrays.values()
+            )
+            if counted and agree.any() and self.table.mean_bits(rows[agree], count[agree]) >= SURE:
+                wrong = f"{int((~agree).sum())} of {len(rows)} classes"
+                raise other_data(self.name, f"{path} does not agree with the table in {wrong}")
 
     def _add(self, path: str, totals: Array, counts: Array, *, by_label: bool, weighted: bool) -> None:
         sums = self._sums(path, totals.astype(np.float64), counts, by_label=by_label, weighted=weighted)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from lostwax.games import Records, Stationary
-from lostwax.games.fitted import BLOCK_NUMBERS, gram, sums_of_others
+from lostwax.games.fitted import BLOCK_NUMBERS, sums_of_others
 
 # Models without an intercept: the residual is unknown too, and solves a scalar equation (Balle et al. 2022, Theorem 8).
 
@@ -204,27 +204,27 @@ class _Half:
         """
         always = self.vectors[: self.always]
         jitter = JITTER * always.square().sum(1).mean() if self.always else self.vectors.new_zeros(())
-        products = gram(self.vectors)
+        products = self.vectors @ self.vectors.mT
         products.diagonal().add_(jitter)
         noises = self._noises(products.diagonal())
         places = torch.arange(len(self.vectors), device=self.vectors.device)
         along, none = self.vectors @ self.weights.mT, self.vectors.new_zeros(0)
-        rest = _Rest(places, self.vectors, products, self.weights, along, none)
-        ahead = [rest.knowing(slice(self.always), slice(self.always, None))]
-        del products, rest
+        remainder = _Rest(places, self.vectors, products, self.weights, along, none)
+        ahead = [remainder.knowing(slice(self.always), slice(self.always, None))]
+        del products, remainder
         known = len(self.vectors) - 1
         while ahead:
-            rest = ahead.pop()
-            rows = [self.rows[place - self.always] for place in rest.places.tolist()]
+            remainder = ahead.pop()
+            rows = [self.rows[place - self.always] for place in remainder.places.tolist()]
             if wanted.isdisjoint(rows):
                 continue
             if len(rows) > 1:
                 half = (len(rows) + 1) // 2
                 first, second = slice(half), slice(half, None)
-                ahead += [rest.knowing(second, first), rest.knowing(first, second)]
+                ahead += [remainder.knowing(second, first), remainder.knowing(first, second)]
                 continue
-            noise = noises[rest.places[0] - self.always]
-            yield _LeftOut(rows[0], rest.weights, self._length(rest.pivots, noise), known / (known + noise))
+            noise = noises[remainder.places[0] - self.always]
+            yield _LeftOut(rows[0], remainder.weights, self._length(remainder.pivots, noise), known / (known + noise))
 
     def _noises(self, squares: Tensor) -> Tensor:
         """Of each game: variance of a row over |expected row|^2, from the known rows' mean square and their mean."""

@@ -82,8 +82,8 @@ class PublishedSteps:
         if law.hidden:  # a batch holds as many of the known records, but not which is known
             mean = {name: value / len(self.known) for name, value in known.items()}
             known = {name: expected * value for name, value in mean.items()}
-        rest = {name: value - known[name] for name, value in secret_gradient.items()}
-        return Seen(models, params, rest, present, mean)
+        remainder = {name: value - known[name] for name, value in secret_gradient.items()}
+        return Seen(models, params, remainder, present, mean)
 
     def models_at_a_time(self, net: nn.Module, each: Records) -> int:
         """Number of models that fit a tile of the trainer when each is tested on its own records (m, c, ...)."""

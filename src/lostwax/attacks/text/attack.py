@@ -50,23 +50,23 @@ class Tokens:
         check_fields(self, directions=at_least(1), starts=at_least(1), shortlist=at_least(2))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        known, secrets, given, _, access = knowledge.facts
+        facts = knowledge.facts
         if knowledge.prior.inputs.dtype != torch.int64 or knowledge.prior.inputs.ndim != 2:
             return "it searches sentences of token numbers (n, length) in int64. Use Newton for other records."
-        if known is None or secrets != 1:
+        if facts.known is None or facts.secrets != 1:
             return (
                 "it solves for one missing sentence and must know all others, but the adversary is "
                 f"{knowledge.threat!r:.60}. Use threat=Informed(known)."
             )
-        if given.parts is not None or given.candidates is not None:
+        if facts.given.parts is not None or facts.given.candidates is not None:
             return "it cannot use known parts or candidates. Use Refit for candidates."
-        if not access.all_weights:
+        if not facts.access.all_weights:
             return f"it compares all weights, but the adversary sees {knowledge.access!r}."
-        if (sentence := response_objection(knowledge.trainer, knowledge.net, len(known) + 1)) is not None:
+        if (sentence := response_objection(knowledge.trainer, knowledge.net, len(facts.known) + 1)) is not None:
             return sentence
         try:
             as_descent(knowledge.trainer)
-            table_of(knowledge.net, known.inputs[:1])
+            table_of(knowledge.net, facts.known.inputs[:1])
         except (TypeError, ValueError) as error:
             return str(error)
         return None
