@@ -6,7 +6,8 @@ Convolutional and residual nets are trained from a public start on n records of 
 classes; the adversary has 500 other records, knows the training except where the row says otherwise, and gets labels
 where it says so. A record is *exact* if `Newton` certifies its set, and *recognisable* if its guess has an SSIM above
 0.6 (the threshold of SimuDy, ICLR 2025) and is nearer than the nearest of the 500 records. Rows that start with `gpu`
-are ResNet-18 on CIFAR-10 (`--data`), for a GPU; the others take digits of 8 x 8 pixels and minutes on one core.
+are ResNet-18 on CIFAR-10 (`--data`), for a GPU; the others take digits of 8 x 8 pixels, or
+of 4 x 4, and minutes on one core.
 
 With `--keep`, each set is written to a file of its own when it is done, and is not played again. `--picture` draws
 originals, guesses and nearest records of the first set of each row that is asked for.
@@ -32,7 +33,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 import lostwax as lw
-from lostwax.games import Cohort, Hints, Knowledge, Trainer
+from lostwax.games import Cohort, Hints, Knowledge, Records, Trainer
 from lostwax.metrics import SSIM
 from lostwax.seeds import generator
 from lostwax_dev.results import Row
@@ -93,16 +94,16 @@ def resnet(
     return nn.Sequential(*stem, *residual, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 10))
 
 
-def cnn(depth: int = 2, activation: Module = nn.ELU) -> nn.Sequential:
-    """Convolutions with eight channels each, and a head on all of their positions."""
+def cnn(depth: int = 2, activation: Module = nn.ELU, side: int = 4) -> nn.Sequential:
+    """Convolutions with eight channels each, and a head on all of 4 x 4 positions."""
     layers: list[nn.Module] = []
     for number in range(depth):
         layers += [nn.Conv2d(8 if number else 1, 8, 3, padding=1), activation()]
-        layers += [nn.AvgPool2d(2)] if number == 0 else []
+        layers += [nn.AvgPool2d(2)] if number == 0 and side == 8 else []
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(16 * 8, 10))
 
 
-ATTACK = lw.Newton()
+ATTACK = lw.Newton(jacobians=6)
 INIT = lw.inits.TorchDefault()
 TRAINER = lw.GD(lr=0.1, steps=10, dtype=torch.float64, init=INIT)
 ORDERED = lw.SGD(lr=0.1, batch_size=2, epochs=5, dtype=torch.float64, init=INIT)
@@ -115,10 +116,11 @@ class Game:
 
     net: Callable[[], nn.Module] = cnn
     trainer: Trainer = TRAINER
-    size: int = 4  # n
+    size: int = 3  # n
     sets: int = 2
     given: bool = True  # the labels
     data: str = "digits"
+    side: int = 4  # pixels
     attack: lw.Newton = ATTACK
 
     @property
@@ -151,15 +153,17 @@ GAMES = {
         for net, made in NETS.items()
         for name, trainer in OPTIMISERS.items()
     },
-    "cnn2_labels": Game(given=False, size=3),
+    "cnn2_labels": Game(given=False),
     "cnn2_50_steps": Game(trainer=replace(TRAINER, steps=50)),
     "cnn2_relu": Game(net=lambda: cnn(activation=nn.ReLU)),
-    "cnn2_8": Game(size=8, sets=1),
+    "cnn2_6_records": Game(size=6),
+    "cnn2_digits": Game(net=lambda: cnn(side=8), side=8, size=4),
+    "cnn4_digits": Game(net=lambda: cnn(4, side=8), side=8, size=4),
     "cnn2_private_start": Game(trainer=replace(TRAINER, init=lw.inits.TorchDefault(seed=None))),
     "cnn2_private_order": Game(trainer=replace(ORDERED, order_seed=None)),
     **{
         f"gpu_resnet18_{name}_{size}": Game(
-            net=resnet18(norm), trainer=replace(TRAINER, lr=0.01, steps=20), size=size, data="cifar10", sets=3
+            net=resnet18(norm), trainer=replace(TRAINER, lr=0.01, steps=20), size=size, data="cifar10", side=32, sets=3
         )
         for name, norm in (("group", group_norm), ("batch", batch_norm))
         for size in (10, 20)
@@ -190,7 +194,9 @@ class Outcome:
 def play(row: str, number: int, options: argparse.Namespace) -> tuple[Outcome, Tensor]:
     """Train on one set and rebuild it; originals, guesses and nearest records (3, n, ...)."""
     game = GAMES[row]
-    every = lw.records.digits() if game.data == "digits" else lw.records.cifar10("all", root=options.data)
+    every = lw.records.cifar10("all", root=options.data) if game.data == "cifar10" else lw.records.digits()
+    if game.side < every.x.shape[-1]:
+        every = Records(nn.functional.adaptive_avg_pool2d(every.x, game.side), every.y)
     prior, pool = (part.to(torch.float64) for part in every.split(options.prior, POOL, seed=options.seed))
     prior, pool = prior.to(options.device), pool.to(options.device)
     drawn = generator(options.seed, "deal", number).choice(len(pool), game.size, replace=False)

@@ -55,7 +55,7 @@ def params(room, call):
     return [pytest.param(one, id=f"{kind.__name__}-{n}") for kind in classes for n, one in enumerate(instances(kind))]
 
 
-TRAINERS = [*params("trainers", "transcript"), *params("defences", "transcript")]
+TRAINERS = [*params("trainers", "tile_size"), *params("defences", "tile_size")]
 ATTACKS = params("attacks", "prepare")
 METRICS = params("metrics", "__call__")
 THREATS = params("games", "deal")
@@ -102,7 +102,7 @@ def test_a_model_does_not_see_the_secrets_of_others(trainer, parts):
     assert not torch.equal(one.flat()[3:], two.flat()[3:])
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", params("trainers", "transcript"))
 def test_the_transcript_tells_the_same_training(trainer, parts):
     known, _, secrets = parts
     net, cohort = nn.Linear(4, 3), Informed(known).deal(secrets, 3, seed=1)

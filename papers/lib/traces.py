@@ -5,6 +5,7 @@ And which rows of a net it is stored in, step by step (Shamsabadi et al. 2023, s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,17 @@ from lostwax.attacks.mnemonist import Explanation
 from lostwax.games import Cohort
 from lostwax.metrics import Correlation, correlation
 from lostwax.metrics.estimate import spearman
-from lostwax.trainers.descent import Descent, own_slopes
+from lostwax.trainers.descent import Descent
+from lostwax.trainers.stacked import Architecture, Batch, Params, gradient
+
+
+def own_slopes(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Params]:
+    """d loss(secret) / d parameters before every step, (m, ...); with several secrets, of their mean loss."""
+    secret_records = cohort.own.to(trainer.computes_in(net))
+    ours = Architecture.of(net, secret_records.inputs.device, trainer.computes_in(net))
+    secrets = Batch(shared=(), own=((secret_records.inputs, secret_records.y),))  # (m, k, ...)
+    for step in trainer.transcript(net, cohort, seed=seed):
+        yield gradient(ours, trainer.loss, dict(step.params), secrets)
 
 
 class OwnGradients(NamedTuple):

@@ -260,11 +260,10 @@ def simulate(
     engine, prior = engine or Local(), prior.detached()
     if store is None and part != (1, 1):
         raise TypeError("simulate: a part is that of a store. Pass store=, or leave part out.")
+    game = Game(net, trainer, threat, prior, seed)
     if store is None:
-        return engine(trainer, net, threat, prior, models=models, seed=seed)
-    return Store(store, allow_mixed).simulate(
-        Game(net, trainer, threat, prior, seed), models=models, engine=engine, part=part
-    )
+        return engine(game, models)
+    return Store(store, allow_mixed).simulate(game, models=models, engine=engine, part=part)
 
 
 def report(

@@ -83,8 +83,6 @@ def test_breast_cancer():
         {"bootstrap_type": "Bernoulli", "subsample": 0.5},
         {"boosting_type": "Ordered"},
         {"nan_mode": "Max"},
-        {"grow_policy": "Depthwise"},
-        {"grow_policy": "Lossguide"},
         {"feature_border_type": "Median"},
         {"feature_border_type": "MinEntropy", "border_count": 5},
         {"loss_function": "MAE"},
@@ -100,6 +98,12 @@ def test_settings(settings):
     forest, bounds, _ = constrained(regressor(**settings).fit(x, y), x, y)
     assert forest.cuts
     assert near(bounds, x)[:, 0].mean() > 0.01
+
+
+@pytest.mark.parametrize("policy", ["Depthwise", "Lossguide"])
+def test_trees_that_are_not_symmetric_are_refused_by_name(policy):
+    with pytest.raises(ValueError, match="only symmetric trees"):
+        model_of(regressor(grow_policy=policy).fit(*table()))
 
 
 def test_weights_are_rounded_to_float32():

@@ -10,7 +10,6 @@ import lostwax as lw
 from attacks.mnemonist import planted
 from lostwax.access import Neuron
 from lostwax.attacks.mnemonist import Explanation
-from lostwax.trainers.descent import own_slopes
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def test_a_step_stores_the_record_times_its_scale(traces):
     first = scales.of("1")
     assert first.rows == tuple(Neuron("1", number) for number in range(6))
     copies = first.scale.unsqueeze(-1) * cohort.own.x.double().reshape(4, 1, 1, 64)  # (m, t, rows, pixels)
-    slopes = torch.stack([slopes["1.weight"] for slopes in own_slopes(trainer, net, cohort, seed=0)], 1)
+    slopes = torch.stack([slopes["1.weight"] for slopes in traces.own_slopes(trainer, net, cohort, seed=0)], 1)
     torch.testing.assert_close(slopes, copies)
     assert torch.equal(first.stored, slopes.abs().sum(-1) > 0)
 

@@ -9,7 +9,7 @@ from instances import instances
 from lostwax.games import Informed, Records
 from lostwax.inits import LeCunNormal
 from lostwax.nets import mlp
-from lostwax.shadows import Local
+from lostwax.shadows import Game, Local
 from lostwax.trainers import GD
 
 THREAT, *_ = instances(Informed)
@@ -18,7 +18,7 @@ TRAINER = GD(lr=0.1, steps=2, init=LeCunNormal(seed=None), tile=4)
 
 
 def shadows(chunk, models=18):
-    return list(Local(chunk)(TRAINER, mlp(4, 5, 3), THREAT, POOL, models=models, seed=0))
+    return list(Local(chunk)(Game(mlp(4, 5, 3), TRAINER, THREAT, POOL, 0), models))
 
 
 @pytest.mark.parametrize(("chunk", "sizes"), [(None, [18]), (1, [4, 4, 4, 4, 2]), (11, [8, 8, 2]), (100, [18])])
@@ -52,7 +52,7 @@ class Cramped:
 
 
 def cramped(trainer, chunk=None):
-    return list(Local(chunk)(trainer, mlp(4, 5, 3), THREAT, POOL, models=18, seed=0))
+    return list(Local(chunk)(Game(mlp(4, 5, 3), trainer, THREAT, POOL, 0), 18))
 
 
 def flat(chunks):

@@ -20,7 +20,7 @@ from sklearn.neural_network import MLPClassifier
 import lostwax as lw
 from lostwax.games import Trainer
 from lostwax.provenance import build
-from lostwax.shadows import Checkpoints, Local, Ray, Store
+from lostwax.shadows import Checkpoints, Game, Local, Ray, Store
 from lostwax.shadows.ray import _start
 from shadows.game import CHUNK, fill, game, tree
 
@@ -283,7 +283,7 @@ def test_a_slow_chunk_does_not_delay_the_others():
 def test_models_without_a_store_come_in_order_and_few_wait(monkeypatch):
     monkeypatch.setattr("lostwax.shadows.ray.MAX_WAITING", 2)
     net, trainer, threat, pool, seed = game()
-    chunks = Ray(workers=2)(SlowStart(trainer, ""), net, threat, pool, models=6 * CHUNK, seed=seed)
+    chunks = Ray(workers=2)(Game(net, SlowStart(trainer, ""), threat, pool, seed), 6 * CHUNK)
     numbers = [number for cohort, _ in chunks for number in cohort.index.tolist()]
     assert numbers == list(range(6 * CHUNK))
 
@@ -379,7 +379,7 @@ def test_settings_are_checked():
         Ray(workers=0)
     net, trainer, threat, pool, seed = game()
     with pytest.raises(ValueError, match="Ray: expected models >= 1, got 0"):
-        Ray()(trainer, net, threat, pool, models=0, seed=seed)
+        Ray()(Game(net, trainer, threat, pool, seed), 0)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

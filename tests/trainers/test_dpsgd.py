@@ -179,12 +179,6 @@ def test_a_crowded_batch_is_computed_in_slabs():
         torch.testing.assert_close(many[name], masked[name], **EXACT)
 
 
-def test_draws_are_the_same_however_many_are_made_at_once(monkeypatch):
-    together = list(draws(cohort(3), 0.3, 20, seed=0))
-    monkeypatch.setattr("lostwax.trainers.batches.MAX_DRAWS", 1)
-    assert torch.equal(torch.stack(together), torch.stack(list(draws(cohort(3), 0.3, 20, seed=0))))
-
-
 def test_the_noise_is_standard_normal_and_independent():
     like = {"a": torch.zeros(40, 30, 5), "b": torch.zeros(40, 50)}
     steps = list(islice(gaussian_noise(like, range(40), seed=0), 3))

@@ -43,6 +43,7 @@ FEWEST_EXTREMES = 0.5  # share of columns whose extremes are those of the table 
 MAX_BINNED_ROWS = 200_000  # above these bins are made of a sample (bin_construct_sample_cnt)
 CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of a decision_type; those of 4 and 8 say what counts as missing
 MISSING_ZERO, MISSING_NAN = 1, 2
+LOG_MEANS = ("poisson", "gamma", "tweedie")  # objectives whose starting score is the logarithm of the mean target
 SUMS_ERROR = 1e-13  # of sums in double, of one per row
 TYPED_DIGITS = 3  # of a setting, at most: more are cut off at six, and a trailing zero is not written
 WORD = 32  # bits of a set of codes
@@ -159,8 +160,7 @@ class LightGBMModel(BoostedModel):
             },
         )
         loss = BoostedLoss(int(classes or 0), curvature=self.classes / (self.classes - 1) if self.classes > 1 else 1.0)
-        ridge, trees = _number(settings, "lambda_l2", 0), list[BoostedTree]()
-        start = self._starts_in_whole_rows(loss, ridge)
+        ridge, start, trees = _number(settings, "lambda_l2", 0), self._start(loss), []
         ridge_error, rate_error = (_cut_off(settings.get(name, "0")) for name in ("lambda_l2", "learning_rate"))
         rate_error /= self.rate
         for number, nodes in enumerate(self.trees):
@@ -189,22 +189,18 @@ class LightGBMModel(BoostedModel):
             high=high,
         )
 
-    def _starts(self, ridge: float = 0.0) -> Numbers:
-        """(k,) the scores before the first tree: at the mean label sum (value - start) (H + lambda) = 0."""
-        starts = []
+    def _start(self, loss: BoostedLoss) -> Numbers:
+        """The scores before the first tree: at the mean label sum (value - start) (H + lambda) = 0."""
+        ridge, starts = _number(self.settings, "lambda_l2", 0), []
         for nodes in self.trees[: self.classes]:
             leaf = nodes.feature == LEAF
             weight = nodes.curvature[leaf] + ridge if len(leaf) > 1 else np.ones(1)
             starts.append(float((nodes.value[leaf] * weight).sum() / weight.sum()))
-        return np.array(starts)
-
-    def _starts_in_whole_rows(self, loss: BoostedLoss, ridge: float) -> Numbers:
-        """The same from shares of classes in whole rows, as LightGBM computes them."""
-        scores, rows = self._starts(ridge), self.trees[0].size[0]
+        scores, rows = np.array(starts), self.trees[0].size[0]
         if not loss.classes:
             return scores
         shares = 1 / (1 + np.exp(-scores)) if loss.classes == 2 else np.exp(scores)
-        shares = np.rint(shares * rows) / rows
+        shares = np.rint(shares * rows) / rows  # in whole rows, as LightGBM computes them
         with np.errstate(divide="ignore"):
             scores = np.log(shares / (1 - shares)) if loss.classes == 2 else np.log(np.maximum(shares, 1e-15))
         return np.asarray(scores)
@@ -244,20 +240,28 @@ class LightGBMModel(BoostedModel):
         zero, and the mean of the leaves by their H is the starting score.
         """
         tree, first, rate, objective = grown.tree, self.trees[: self.classes], self.rate, self.objective
+        at = [np.flatnonzero(nodes.feature == LEAF) for nodes in first]
+        value = [nodes.value[leaves] for nodes, leaves in zip(first, at, strict=True)]
+        curvature = [nodes.curvature[leaves] for nodes, leaves in zip(first, at, strict=True)]
+        splits = any(len(nodes.size) > 1 for nodes in first)
         penalties = ("lambda_l1", "lambda_l2", "max_delta_step", "path_smooth")
-        penalised = any(_number(self.settings, name, 0) != 0 for name in penalties)
+        penalised = splits and any(_number(self.settings, name, 0) != 0 for name in penalties)
         if penalised or _number(self.settings, "boost_from_average", 1) != 1 or not tree.tells_path:
             return tree
-        if any(len(nodes.size) == 1 for nodes in first):  # no tree was grown
+        if not splits:  # the leaves are the starting scores
+            if objective.partition(" ")[0] in LOG_MEANS:
+                value, objective = [np.exp(score) for score in value], "regression"
+            curvature, rate = [weight.sum(keepdims=True)] * len(value), 1.0
+        if any(not total.sum() > 0 for total in curvature):  # no tree was grown
             return tree
-        starts = self._starts()
+        starts = np.array([(score * h).sum() / h.sum() for score, h in zip(value, curvature, strict=True)])
         if objective == "regression":  # H is the weight: leaf by leaf start + (value - start) / rate is the mean target
-            start, leaf = float(starts[0]), tree.feature == LEAF
-            total = np.where(leaf, first[0].curvature, 0.0)
-            totals = total * np.where(leaf, start + (first[0].value - start) / rate, 0.0)
-            spread = grown.sums(weight * np.abs(y - start)) + np.abs(start) * total * (1 + 1 / rate)
-            rounding = np.where(leaf, 8 * UNIT * (spread + np.abs(totals)), np.inf)
-            return grown.with_labels(LabelSums(totals[:, None], weight, rounding), y[:, None])
+            start, total = float(starts[0]), curvature[0]
+            totals, rounding = np.zeros((len(tree.size), 1)), np.full(len(tree.size), np.inf)
+            totals[at[0], 0] = total * (start + (value[0] - start) / rate)
+            spread = grown.sums(weight * np.abs(y - start))[at[0]] + np.abs(start) * total * (1 + 1 / rate)
+            rounding[at[0]] = 8 * UNIT * (spread + np.abs(totals[at[0], 0]))
+            return grown.with_labels(LabelSums(totals, weight, rounding), y[:, None])
         if objective not in ("binary sigmoid:1", f"multiclass num_class:{self.classes}"):
             return tree
         # the starting scores are log(p / (1 - p)), or log p_k of several classes, of their shares in the table

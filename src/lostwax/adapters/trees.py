@@ -134,11 +134,6 @@ def refuse(name: str, settings: Mapping[str, bool]) -> None:
             raise TypeError(f"{name}: {setting} is not read without a row of the table.")
 
 
-def is_read(model: Any) -> bool:
-    """Whether this is a model that was read from a file, and not one of its library."""
-    return isinstance(model, BoostedModel)
-
-
 class Grown(NamedTuple):
     """A tree and the way of rows down it: every node that each row passes, as pairs; and where the rows end."""
 

@@ -105,12 +105,8 @@ def solve(head: LabelHead, features: Tensor, y: Tensor, unseen: Tensor, unseen_y
         return float(head.loss(unseen, unseen_y))
 
     best = Best(head, validate)
-    basis = torch.linalg.qr(features.T).Q if len(features) < features.shape[1] else None  # (features, m)
     for ridge in LABEL_RIDGES:
-        if basis is None:
-            _minimise(head, features, y, ridge)
-        else:
-            _minimise_in_span(head, basis, features, y, ridge)
+        _minimise(head, features, y, ridge)
         best.update()
     best.restore()
 
@@ -129,17 +125,6 @@ def _minimise(head: LabelHead, features: Tensor, y: Tensor, ridge: float) -> Non
         return float(loss.detach())
 
     optimiser.step(objective)
-
-
-def _minimise_in_span(head: LabelHead, basis: Tensor, features: Tensor, y: Tensor, ridge: float) -> None:
-    """The same in coordinates of the span of the features, where the minimum is."""
-    inside = deepcopy(head)
-    sizes = basis.shape[1], head.linear.out_features
-    inside.linear = nn.Linear(*sizes, device="meta", dtype=basis.dtype).to_empty(device=basis.device)  # draws nothing
-    _minimise(inside, features @ basis, y, ridge)
-    with torch.no_grad():
-        head.linear.weight.copy_(inside.linear.weight @ basis.T)
-        head.linear.bias.copy_(inside.linear.bias)
 
 
 class Trained(NamedTuple):

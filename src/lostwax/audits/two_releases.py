@@ -388,10 +388,10 @@ def _by_equation(
         if not all(best.converged for best in polished):
             return "There is no line 'as converged': no optimum could be reached."
         first, second, noise = polished[0].model, polished[1].model, None
-    row = _row_at(direction.first.released, here, told, changes)
+    known = _known(direction.first.released, here, told, changes)
     sample, encoding = PublicSample(places[0], places[1], y), (between.slope, between.offset)
     with progress("the equations of both releases"):
-        solved = solve_changed_row(first, second, sample, len(fitted.table), encoding, row=row, noise=noise)
+        solved = solve_changed_row(first, second, sample, len(fitted.table), encoding, known=known, noise=noise)
     cells, moved = (here.back(x[None]) for x in (solved.x, solved.x + solved.deviation))
     deviation = torch.from_numpy(np.abs((moved.values - cells.values).astype(np.float64))[0]).nan_to_num()
     known = torch.ones(1, dtype=torch.bool)
@@ -400,13 +400,15 @@ def _by_equation(
     return Equation(answer, deviation)
 
 
-def _row_at(released: ReleasedTable, part: Part, told: Told, changes: Changes) -> Tensor | None:
-    """The row as a part sees it, if all its cells are known and are numbers that were only scaled; None otherwise."""
-    if (told.cells.kept < Kept.EXACT).any() or part.fitted.table.x.shape[1] != released.table.x.shape[1]:
-        return None
-    way = PlaceMap.of(released.table.x[changes.shared[0]], part.fitted.table.x[changes.shared[0]])
-    row = torch.from_numpy(told.cells.values[0].astype(np.float64))
-    return way.slope * row + way.offset if bool((way.column >= 0).all()) else None
+def _known(released: ReleasedTable, part: Part, told: Told, changes: Changes) -> Tensor:
+    """(d,) the row as a part sees it: cells of known numbers that were only scaled; NaN elsewhere."""
+    table, inputs = (x[changes.shared[0]] for x in (released.table.x, part.fitted.table.x))
+    known, varies = inputs.new_full(inputs.shape[1:], torch.nan), inputs.amin(0) < inputs.amax(0)
+    for column in np.flatnonzero(told.cells.kept[0] == Kept.EXACT).tolist():
+        way = PlaceMap.of(table[:, [column]].expand_as(inputs), inputs)
+        value = way.slope * float(told.cells.values[0, column]) + way.offset
+        known = torch.where((way.column >= 0) & varies, value, known)
+    return known
 
 
 def _left(model: Stationary, fitted: Fitted) -> Tensor:

@@ -19,10 +19,11 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Array, Ceiling
 from lostwax.bounds.closed_forms import epsilon_of, gaussian
 from lostwax.bounds.random_batches import subsampled
-from lostwax.bounds.sampling import Draws, Sampling, drawn
+from lostwax.bounds.sampling import Draws, Poisson, Sampling
 from lostwax.bounds.step_law import step_divergence
 from lostwax.fields import check_fields
 from lostwax.released import LastWeights
@@ -252,5 +253,12 @@ def seen_batches(
     sampling: Sampling | None, sample_rate: float, steps: int, released: LastWeights | None = None
 ) -> Sampling:
     """The batches that these arguments of `bound` and `calibrate` mean, and what is seen of them."""
-    batches = drawn(sampling, sample_rate, steps)
+    rate = checks.sample_rate(sample_rate)
+    sampling = Poisson() if sampling is None else sampling
+    if not isinstance(sampling, Sampling):
+        raise TypeError(
+            f"Expected sampling to be a value like lw.bounds.Poisson(0.01) or lw.bounds.Shuffled(epochs=10), got "
+            f"{sampling.__name__ if isinstance(sampling, type) else type(sampling).__name__}."
+        )
+    batches = sampling.resolved(rate, steps)
     return batches if released is None else OnlyLast(released, batches)

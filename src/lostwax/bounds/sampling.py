@@ -380,15 +380,3 @@ class Shuffled(_Epochs):
     def as_full_batches(self, steps: int) -> bool:
         """Its upper end is."""
         return True
-
-
-def drawn(sampling: Sampling | None, sample_rate: float, steps: int) -> Sampling:
-    """The sampling that these arguments of `bound` and `calibrate` mean."""
-    rate = checks.sample_rate(sample_rate)
-    sampling = Poisson() if sampling is None else sampling
-    if not isinstance(sampling, Sampling):
-        raise TypeError(
-            f"Expected sampling to be a value like lw.bounds.Poisson(0.01) or lw.bounds.Shuffled(epochs=10), got "
-            f"{sampling.__name__ if isinstance(sampling, type) else type(sampling).__name__}."
-        )
-    return sampling.resolved(rate, steps)

@@ -161,21 +161,9 @@ def states_facts(part: object) -> bool:
     return hasattr(part, "facts")
 
 
-# Parts written for version 0.2 state these facts as attributes; attacks, metrics and defences had no `facts` then.
-AS_ATTRIBUTES = {"strength", "names_candidates", "device", "cheaper", "within", "minutes"}
-AS_ATTRIBUTES |= {"of_parts", "deviation", "random", "learns"}  # of metrics, of defences, of terms of an objective
-AS_ATTRIBUTES |= {"takes_tokens", "first_rounds", "settled", "where_it_tells"}  # of trainers
-
-
 def stated(part: Any, otherwise: Stated, *about: Any) -> Stated:
-    """What a part states, about these things; the defaults, or its attributes, for a part without `facts`."""
-    facts: Any = otherwise
-    if states_facts(part):
-        facts = part.facts(*about)
-    elif otherwise is not None:
-        names = AS_ATTRIBUTES.intersection(facts._fields)
-        facts = facts._replace(**{name: getattr(part, name) for name in names if hasattr(part, name)})
-    statement: Stated = facts
+    """What a part states, about these things; the defaults for a part without `facts`."""
+    statement: Stated = part.facts(*about) if states_facts(part) else otherwise
     return statement
 
 
@@ -193,7 +181,7 @@ def hold_out_of(threat: Any) -> Callable[..., tuple[Records, Records]] | None:
 def trainer_facts(trainer: Any, net: nn.Module, n: int) -> TrainerFacts:
     """What the trainer states about training this net on n records."""
     facts = stated(trainer, TrainerFacts(), net, n)
-    loss = getattr(trainer, "loss", None)  # of a trainer written for version 0.2
+    loss = getattr(trainer, "loss", None)
     return facts._replace(loss=loss) if facts.loss is None and hasattr(loss, "residual") else facts
 
 

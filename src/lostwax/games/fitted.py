@@ -420,18 +420,3 @@ def sums_of_others(terms: Tensor) -> Tensor:
     before = torch.cat([zero, terms[:-1].cumsum(0)])
     after = torch.cat([terms[1:].flip(0).cumsum(0).flip(0), zero])
     return before + after
-
-
-SYMMETRIC = 1_000  # rows above which the products of pairs are worth computing once, not twice
-
-
-def gram(rows: Tensor) -> Tensor:
-    """The products of all pairs of rows, (n, n)."""
-    if len(rows) <= SYMMETRIC:
-        return rows @ rows.mT
-    half = len(rows) // 2
-    products = rows.new_empty(len(rows), len(rows))
-    products[:half, :half], products[half:, half:] = gram(rows[:half]), gram(rows[half:])
-    products[:half, half:] = rows[:half] @ rows[half:].mT
-    products[half:, :half] = products[:half, half:].mT
-    return products

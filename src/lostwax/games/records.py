@@ -94,13 +94,10 @@ class Records:
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(int(seed)))
         return tuple(self[part] for part in torch.split_with_sizes(order[: sum(sizes)], list(sizes)))
 
-    def is_cut(self) -> bool:
-        """Whether a part is a slice of a larger tensor, which can be reached from it (`x._base`, its storage)."""
-        return any(part.untyped_storage().nbytes() > part.numel() * part.element_size() for _, part in self._named())
-
     def apart(self) -> Records:
-        """A copy if the records are slices of a larger tensor, else the records themselves."""
-        return self._each(lambda part: part.clone()) if self.is_cut() else self
+        """A copy if a part is a slice of a larger tensor, which can be reached from it (`x._base`, its storage)."""
+        cut = any(part.untyped_storage().nbytes() > part.numel() * part.element_size() for _, part in self._named())
+        return self._each(lambda part: part.clone()) if cut else self
 
     def detached(self) -> Records:
         """The same records without gradients or lazy negation."""

@@ -74,6 +74,10 @@ class Coordinates(NamedTuple):
         """(..., r) -> z (..., u)."""
         return self.origin + a @ self.directions
 
+    def squared(self, deviations: Tensor) -> Tensor:
+        """(..., u) squared deviations of z, from squared ones (..., r) of independent unknowns."""
+        return deviations @ self.directions.square()
+
     def of_records(self, z: Tensor) -> Tensor:
         """(..., u) -> a (..., r): the nearest within the bounds."""
         length = self.directions.square().sum(1)  # (r,)

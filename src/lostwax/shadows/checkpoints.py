@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, final
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from lostwax import files
 from lostwax.fields import check_fields
-from lostwax.games import Cohort, Engine, Game, Records, Release, Threat, Trainer
+from lostwax.games import Cohort, Engine, Game, Release
 from lostwax.progress import progress
 from lostwax.provenance import build
 from lostwax.shadows.game import Local, other_build, released, task_spans
@@ -35,11 +35,8 @@ class Checkpoints:
         check_fields(self)
         files.named("Checkpoints", self.folder)
 
-    def __call__(
-        self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
-    ) -> Iterator[tuple[Cohort, Release]]:
+    def __call__(self, game: Game, models: int) -> Iterator[tuple[Cohort, Release]]:
         """Train the missing ones of models 0 .. models - 1, then read all in order."""
-        game = Game(net, trainer, threat, pool, seed)
         return self.parts(game, task_spans(game, models))
 
     def each(

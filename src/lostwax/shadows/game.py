@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Cohort, Engine, Game, Knowledge, Records, Release, Step, Threat, Trainer
+from lostwax.games import Cohort, Engine, Game, Knowledge, Records, Release, Step, Threat
 from lostwax.games.facts import trainer_facts
 from lostwax.progress import counted
 from lostwax.seeds import generator
+from lostwax.trainers.dpsgd import as_dpsgd
 from lostwax.trainers.stacked import shaped, shapes_of
 
 
@@ -39,14 +40,14 @@ def models_of(
 ) -> Iterator[tuple[Cohort, Release]]:
     """Models that an attack or an audit asks for, in order, trained where the audit trains; `chunk` as in `Local`."""
     engine = knowledge.engine or Local(chunk)
-    return engine(knowledge.trainer, knowledge.net, threat, pool, models=models, seed=seed)
+    return engine(Game(knowledge.net, knowledge.trainer, threat, pool, seed), models)
 
 
 def released(game: Game, cohort: Cohort, params: Mapping[str, Tensor]) -> Release:
     """The release of models that were trained elsewhere. Published steps are recomputed here if they are asked for."""
 
     def steps() -> Iterator[Step]:
-        return game.trainer.transcript(game.net, cohort, seed=game.seed)
+        return as_dpsgd(game.trainer).transcript(game.net, cohort, seed=game.seed)
 
     stated = trainer_facts(game.trainer, game.net, cohort.records)
     on_device = {name: value.to(cohort.index.device) for name, value in params.items()}
@@ -99,7 +100,7 @@ def gaussian_weights(game: Game, models: int, engine: Engine | None = None) -> R
     shadows = covariance_models(p)
     random = generator(game.seed, "gaussian weights")
     total, drawn_total, mixed = (origin.new_zeros(shape) for shape in ((1, p), (models, 1), (models, p)))
-    chunks = (engine or Local(tile))(game.trainer, game.net, game.threat, game.pool, models=shadows, seed=game.seed)
+    chunks = (engine or Local(tile))(game, shadows)
     tiles = (weights for _, release in chunks for weights in torch.split(release.flat(), tile))
     for weights in counted(tiles, "models without secrets: tiles", -(-shadows // tile)):
         off = weights - origin  # (tile, p)
@@ -126,13 +127,11 @@ class Local:
     def __post_init__(self) -> None:
         check_fields(self, chunk=at_least(1))
 
-    def __call__(
-        self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
-    ) -> Iterator[tuple[Cohort, Release]]:
+    def __call__(self, game: Game, models: int) -> Iterator[tuple[Cohort, Release]]:
         """Models 0 .. models - 1 in order: the training sets of each chunk, and their releases."""
         if models < 1:
             raise ValueError(f"Local: expected models >= 1, got {models}.")
-        yield from self._chunks(Game(net, trainer, threat, pool, seed), range(models))
+        yield from self._chunks(game, range(models))
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
         """One span after another, each in one piece."""

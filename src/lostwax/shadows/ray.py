@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Cohort, Game, Hints, Records, Release, Threat, Trainer
+from lostwax.games import Cohort, Game, Hints, Records, Release, Threat
 from lostwax.games.nouns import sending
 from lostwax.provenance import build, build_of, differences
 from lostwax.shadows.game import Local, OtherBuild, released, task_spans
@@ -44,13 +44,10 @@ class Ray:
         check_fields(self, workers=at_least(1))
         _import_ray()
 
-    def __call__(
-        self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
-    ) -> Iterator[tuple[Cohort, Release]]:
+    def __call__(self, game: Game, models: int) -> Iterator[tuple[Cohort, Release]]:
         """Models 0 .. models - 1 in order, in chunks of some tiles."""
         if models < 1:
             raise ValueError(f"Ray: expected models >= 1, got {models}.")
-        game = Game(net, trainer, threat, pool, seed)
         return self._in_order(game, task_spans(game, models))
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:

@@ -18,8 +18,6 @@ from lostwax.games import Cohort
 from lostwax.seeds import generator, key
 from lostwax.trainers.stacked import Batch, Part
 
-STEPS_TOGETHER = 8  # steps sampled at once; fewer ...
-MAX_DRAWS = 1 << 24  # ... if that takes more draws (of 8 bytes) than this
 POSITIVE = 2**63 - 1  # all bits of an int64 except its sign
 
 
@@ -168,10 +166,8 @@ class Independent(Law):
             yield from repeat(None, self.steps)
             return
         ours, models = key(seed, "sample"), cohort.index.to(cohort.own.inputs.device)
-        at_once = max(1, min(STEPS_TOGETHER, MAX_DRAWS // (len(cohort) * cohort.records)))
-        for first in range(0, self.steps, at_once):
-            turns = min(at_once, self.steps - first)
-            yield from philox.happens(ours, models, cohort.records, self.rate, turn=first, turns=turns).unbind(1)
+        for step in range(self.steps):
+            yield philox.happens(ours, models, cohort.records, self.rate, turn=step)
 
     def evidence(self, gains: Iterator[Tensor]) -> Tensor:
         """sum_t ln(1 - q + q exp(gain_t))."""

@@ -329,12 +329,3 @@ def stepped(
         return after, update(*moved)
     tangents: State = torch.func.vmap(along)(*moved)
     return after, tangents.map(lambda value: value.squeeze(1))  # (r, 1, ...) -> (r, ...)
-
-
-def own_slopes(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Params]:
-    """d loss(secret) / d parameters before every step, (m, ...); with several secrets, of their mean loss."""
-    secret_records = cohort.own.to(trainer.computes_in(net))
-    ours = Architecture.of(net, secret_records.inputs.device, trainer.computes_in(net))
-    secrets = Batch(shared=(), own=((secret_records.inputs, secret_records.y),))  # (m, k, ...)
-    for step in trainer.transcript(net, cohort, seed=seed):
-        yield gradient(ours, trainer.loss, dict(step.params), secrets)

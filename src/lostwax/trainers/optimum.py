@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Cohort, Loss, Records, Release, Stationary, Step, TrainerFacts
+from lostwax.games import Cohort, Loss, Records, Release, Stationary, TrainerFacts
 from lostwax.games.fitted import blocks, rounding
 from lostwax.games.folding import SparseRecords, sparse_factors, sparse_rounding, sparse_sum
 from lostwax.losses import CrossEntropy
@@ -116,13 +116,26 @@ class _Problem:
         return data_rounding + finfo.eps * self.template.ridges() * self.start.abs() + finfo.tiny
 
     def newton_step(self, theta: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
-        """-H^-1 g, in centred coordinates."""
+        """-H^-1 g, in centred coordinates; in many dimensions by conjugate gradients."""
         if theta.numel() <= DENSE_LIMIT:
             return self._dense_step(theta, gradient)
         parts = zip(*self._parts(self.model(theta)), strict=True)
         outputs, f, y, weight = (torch.cat(part) for part in parts)  # (n, c), (n, D), (n, ...), (n,)
         curvature = curvatures(self.template.loss, outputs, y, weight)  # (n, c, c)
-        return self._matrix_free_step(curvature, f, gradient, noise)
+        ridges, penalties = self.template.ridges(), self.template.ridges()
+        if self.template.bias is not None:
+            penalties = ridges + self.template.bias_ridge[:, None] * self.centre.square()
+        diagonal = (curvature.diagonal(dim1=1, dim2=2).mT @ f.square() + penalties).clamp_min(_tiny(f))
+
+        def multiply(v: Tensor) -> Tensor:
+            pushed = torch.einsum("nij,nj->ni", curvature, f @ v.mT)
+            # the Hessian of ridge |W|^2 / 2 + bias_ridge (b' - W m)^2 / 2 times v, in centred coordinates
+            penalised = ridges * self.uncentred(v)
+            if self.template.bias is not None:
+                penalised = penalised - penalised[:, -1:] * self.centre
+            return pushed.mT @ f + penalised + DAMPING * diagonal * v
+
+        return conjugate_gradients(multiply, diagonal, gradient, noise)
 
     def _dense_step(self, theta: Tensor, gradient: Tensor) -> Tensor:
         """With the Hessian: a (D, D) block for each output and each pair of outputs that meet in a record's loss."""
@@ -149,23 +162,6 @@ class _Problem:
         k[-1] = 1
         hessians[:, -1, -1] = 0
         return hessians + self.template.bias_ridge[:, None, None] * torch.outer(k, k)
-
-    def _matrix_free_step(self, curvature: Tensor, f: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
-        """Conjugate gradients on the Newton equation, preconditioned by the Hessian's diagonal."""
-        ridges, penalties = self.template.ridges(), self.template.ridges()
-        if self.template.bias is not None:
-            penalties = ridges + self.template.bias_ridge[:, None] * self.centre.square()
-        diagonal = (curvature.diagonal(dim1=1, dim2=2).mT @ f.square() + penalties).clamp_min(_tiny(f))
-
-        def multiply(v: Tensor) -> Tensor:
-            pushed = torch.einsum("nij,nj->ni", curvature, f @ v.mT)
-            # the Hessian of ridge |W|^2 / 2 + bias_ridge (b' - W m)^2 / 2 times v, in centred coordinates
-            penalised = ridges * self.uncentred(v)
-            if self.template.bias is not None:
-                penalised = penalised - penalised[:, -1:] * self.centre
-            return pushed.mT @ f + penalised + DAMPING * diagonal * v
-
-        return conjugate_gradients(multiply, diagonal, gradient, noise)
 
 
 def _tiny(like: Tensor) -> float:
@@ -198,10 +194,6 @@ class Optimum:
         weights = [torch.stack([model.weight for model in models])]
         biases = [] if layer.bias is None else [torch.stack([m.bias for m in models if m.bias is not None])]
         return Release(dict(zip(names, weights + biases, strict=True)))
-
-    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        release = self(net, cohort, seed=seed)
-        yield Step(0, release.params, {name: torch.zeros_like(value) for name, value in release.params.items()})
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         self._layer(net, cohort)

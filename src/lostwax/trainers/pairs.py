@@ -7,7 +7,7 @@ training record is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import above, at_least, check_fields, expect
-from lostwax.games import Cohort, Loss, LossFacts, Records, Release, Step, Trainer, TrainerFacts
+from lostwax.games import Cohort, Loss, LossFacts, Records, Release, Trainer, TrainerFacts
 from lostwax.games.facts import ModelPairs, loss_facts, trainer_facts
 from lostwax.inits import Numbers, Params, StartsFrom
 from lostwax.seeds import generator
@@ -80,9 +80,6 @@ class Unlearned:
         empty = torch.zeros(len(cohort), 0, dtype=torch.long, device=cohort.index.device)
         return by(net, Cohort(cohort.shared, cohort.shared[empty], numbers), seed=seed)
 
-    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        return _one_step(self(net, cohort, seed=seed))
-
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         return self.trainer.tile_size(net, cohort)
 
@@ -141,9 +138,6 @@ class Paired:
         alone = Cohort(base[:-1], base[last], cohort.index[:1])
         return self.trainer(net, dealt, seed=seed), self.trainer(net, alone, seed=seed)
 
-    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        return _one_step(self(net, cohort, seed=seed))
-
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         return self.trainer.tile_size(net, cohort)
 
@@ -151,7 +145,3 @@ class Paired:
         """Random: which public base set it is does not matter to the attack."""
         pairs = ModelPairs(self.trainer, self.base, self.bases, self.block, self.scale)
         return TrainerFacts(deterministic=self.bases == 1, ordered=False, pairs=pairs)
-
-
-def _one_step(release: Release) -> Iterator[Step]:
-    yield Step(0, release.params, {name: torch.zeros_like(value) for name, value in release.params.items()})

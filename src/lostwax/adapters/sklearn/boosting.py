@@ -14,7 +14,7 @@ from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, named
 from lostwax.adapters.sklearn.trees import boosted_sums
-from lostwax.adapters.trees import BoostedModel, is_read
+from lostwax.adapters.trees import BoostedModel
 from lostwax.games import Cells, Columns, Fitted, Kept, Records, ReleasedTable
 from lostwax.games.boosting import BoostedSums
 from lostwax.records.tables import coded
@@ -29,7 +29,7 @@ LIBRARIES = {  # by package, what fitted models of it have
 def is_boosted(model: Any) -> bool:
     """A model of XGBoost, LightGBM or CatBoost: an estimator, a Booster, or what was read from a file."""
     parts = LIBRARIES.get(type(model).__module__.partition(".")[0], ())
-    return is_read(model) or any(hasattr(model, part) for part in parts)
+    return isinstance(model, BoostedModel) or any(hasattr(model, part) for part in parts)
 
 
 def is_booster(model: Any) -> bool:
@@ -39,11 +39,10 @@ def is_booster(model: Any) -> bool:
 
 def _opened(model: Any) -> BoostedModel:
     """The trees of a fitted model."""
-    if is_read(model):
-        read: BoostedModel = model
-        return read
     libraries = {"xgboost": xgboost.model_of, "lightgbm": lightgbm.model_of, "catboost": catboost.model_of}
-    return libraries[type(model).__module__.partition(".")[0]](model)
+    library = libraries.get(type(model).__module__.partition(".")[0])
+    booster: BoostedModel = model if library is None else library(model)
+    return booster
 
 
 def sums_over_rows(model: Any) -> bool:

@@ -56,7 +56,6 @@ class TreeSample(NamedTuple):
     targets: Targets | None = None  # None: not the labels of the table
     columns: Ints | None = None  # the columns that it saw; None: all
     repeats: bool = False  # nodes count a row as often as it was drawn
-    missing_right: bool = False  # rows without a value went right while it was grown, whatever its nodes say
 
     @property
     def inside(self) -> Bools | None:
@@ -94,13 +93,6 @@ def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: 
     return replace(tree, between_neighbours=not off.any())
 
 
-def fit_the_trees(samples: Iterable[TreeSample], x: Floats) -> bool:
-    """Whether every node has as many of the rows of x (n, d) as it says."""
-    cast = in_float32(x)
-    grown = (Grown.of(tree_of(sample), cast, inside=sample.inside) for sample in samples)
-    return not any(len(tree.misfits()) for tree in grown)
-
-
 def tree_of(sample: TreeSample) -> Tree:
     """What the nodes of one tree say."""
     nodes = sample.tree.tree_
@@ -117,7 +109,7 @@ def tree_of(sample: TreeSample) -> Tree:
         threshold=nodes.threshold.copy(),
         left=nodes.children_left.copy(),
         right=nodes.children_right.copy(),
-        missing_left=nodes.missing_go_to_left.astype(np.bool_) & (not sample.missing_right),
+        missing_left=nodes.missing_go_to_left.astype(np.bool_),
         size=nodes.n_node_samples.astype(np.float64),
         share=None if inside is None else inside.astype(np.float64),
         rounding=np.full(nodes.node_count, np.inf if sample.repeats else 0.0),
@@ -148,6 +140,15 @@ def _label_sums(sample: TreeSample) -> LabelSums | None:
     if not is_classifier(tree) and tree.criterion not in MEANS:  # a median
         rounding = np.where(nodes.n_node_samples == 1, rounding, np.inf)
     return LabelSums(means * weight[:, None], row_weight, rounding)
+
+
+def root_sums(name: str, mean: Floats, targets: Targets, weight: Floats, error: float, nodes: int) -> LabelSums:
+    """The sum of the labels of all rows, from the first prediction, their `mean`; raises if it is that of others."""
+    total, totals = weight.sum(), np.zeros(targets.values.shape[1])
+    totals[targets.columns] = mean * total
+    if (np.abs(weight @ targets.values - totals) > error).any():
+        raise other_data(name, "its first prediction is not the mean of these labels")
+    return LabelSums.of_root(totals, weight, error, nodes)
 
 
 def times_drawn(estimator: Any, rows: Ints, n: int) -> Sequence[Floats | None]:

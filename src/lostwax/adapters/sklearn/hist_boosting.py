@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 
 from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import Array
-from lostwax.adapters.sklearn.grown import Targets
+from lostwax.adapters.sklearn.grown import Targets, root_sums
 from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.adapters.sklearn.trees import boosted_sums, forest_of
 from lostwax.adapters.trees import EPSILON, Grown, refuse
@@ -132,25 +132,21 @@ def _baseline_sums(estimator: Any, labels: Array, weight: Floats, nodes: int) ->
     """The sum of the labels of all rows, from the prediction before the first tree."""
     if (targets := Targets.of(estimator, labels)) is None or attributes(estimator).get("class_weight") is not None:
         return None
-    raw, total, columns = estimator._baseline_prediction.astype(np.float64).ravel(), weight.sum(), targets.columns
+    raw = estimator._baseline_prediction.astype(np.float64).ravel()
     error = 16 * EPSILON * (1 + np.abs(raw).max())  # of a prediction; and of a mean, relative to the largest label:
     summing = 4 * EPSILON * (np.count_nonzero(weight) + 2)
-    means = np.zeros(targets.values.shape[1])
     if is_classifier(estimator):
-        if len(columns) == 2:
+        if len(targets.columns) == 2:
             raw = np.array([0.0, raw[0]])  # log odds
         odds = np.exp(raw - raw.max())
-        means[columns] = odds / odds.sum()
-        bound = error + summing
+        mean, bound = odds / odds.sum(), error + summing
     elif estimator.loss in (*MEANS, *LOG_MEANS):
-        means[columns] = np.exp(raw) if estimator.loss in LOG_MEANS else raw
-        slope = float(np.abs(means).max()) if estimator.loss in LOG_MEANS else 1.0  # of the mean by the prediction
+        mean = np.exp(raw) if estimator.loss in LOG_MEANS else raw
+        slope = float(np.abs(mean).max()) if estimator.loss in LOG_MEANS else 1.0  # of the mean by the prediction
         bound = slope * error + summing * np.abs(targets.values).max()
     else:
         return None
-    if np.abs(means * total - weight @ targets.values).max() > total * bound:
-        raise other_data(type(estimator).__name__, "its first prediction is not the mean of these labels")
-    return LabelSums.of_root(means * total, weight, total * bound, nodes)
+    return root_sums(type(estimator).__name__, mean, targets, weight, weight.sum() * bound, nodes)
 
 
 def _edges(estimator: Any, x: Floats, rows: Bools) -> tuple[list[Cuts], list[Quantiles]]:

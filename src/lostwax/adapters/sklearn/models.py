@@ -30,7 +30,7 @@ from lostwax.adapters.sklearn.estimators import (
 )
 from lostwax.adapters.sklearn.hist_boosting import own_encoder
 from lostwax.adapters.sklearn.inputs import check_labels, chosen, numbered, other_data
-from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large, own_facts
+from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_kept, check_sparse, of_this_table
 from lostwax.adapters.sklearn.survival import has_hazards, read_cox
 from lostwax.adapters.sklearn.trees import forest_notes, forest_of, has_trees, not_drawn_again
@@ -170,15 +170,6 @@ def read_trees(estimator: Any, place: Place, labels: Labels, weight: Tensor, rea
     if (rest := not_drawn_again(estimator, forest)) is not None:
         reader.unread.append(rest)
     reader.notes += [note for note in forest_notes(forest, labels) if note not in reader.notes]
-
-
-@own_facts.register(ensemble.RandomTreesEmbedding)
-def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
-    """The trees of a transformer."""
-    try:
-        read_trees(transformer, place, reader.y.numpy(), reader.weight, reader)
-    except NotReadError as error:
-        reader.unread.append(f"{type(transformer).__name__} was not audited: {error.reason}.")
 
 
 @singledispatch

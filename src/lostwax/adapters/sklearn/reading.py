@@ -123,7 +123,8 @@ def _read_attached(
 
     The table has the `used` columns of X (n, d); without one nothing is compared.
     """
-    name, opaque, tables, plain = type(estimator).__name__, list[str](), list[HeldTable](), np.empty((shape[0], 0))
+    name, tables, plain = type(estimator).__name__, list[HeldTable](), np.empty((shape[0], 0))
+    opaque, of_user = list[str](), list[str]()
     if table is not None:
         tables += held_tables(estimator, table.x, reader.columns, reader.used, shape[1])
         numbers = [place for place, known in enumerate(reader.columns.categories) if not known]
@@ -149,7 +150,9 @@ def _read_attached(
                 f"{name}'s {attachment.path} was attached after fit, and may hold more of the table than was read."
             )
         else:
-            reader.unread.append(f"of {name}'s {attachment.path} only rows and columns of the table were read.")
+            of_user.append(attachment.path)
+    if of_user and not reader.unread:  # else it is refitted for another reason
+        reader.unread.append(f"of {name}'s {', '.join(of_user)} only rows and columns of the table were read.")
     return opaque
 
 

@@ -272,15 +272,6 @@ def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
     return _by_columns(len(statistics), column_back)
 
 
-@step_of.register(KNNImputer)
-def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
-    """Numbers come back; whether one was imputed is not known where a column has missing values."""
-    missing = np.asarray(np.isnan(np.asarray(inputs, dtype=np.float64)).any(0))
-    valid = np.flatnonzero(imputer._valid_mask) if not imputer.keep_empty_features else np.arange(len(missing))
-    most = np.where(missing, Kept.ESTIMATED, Kept.EXACT)
-    return lambda rebuilt: rebuilt.columns(slice(0, len(valid))).placed(valid, len(missing)).at_most(most)
-
-
 @step_of.register(preprocessing.PolynomialFeatures)
 def _(expansion: Any, inputs: Any, outputs: Any) -> Back:
     """Each input is one of the outputs, unless the lowest degree is above one."""
@@ -298,19 +289,6 @@ def _(expansion: Any, inputs: Any, outputs: Any) -> Back:
 def _(selector: Any, inputs: Any, outputs: Any) -> Back:
     support, width = selector.get_support(indices=True), inputs.shape[1]
     return lambda rebuilt: rebuilt.placed(support, width)
-
-
-@step_of.register(preprocessing.Normalizer)
-def _(normaliser: Any, inputs: Any, outputs: Any) -> Back:
-    """The direction comes back; the length is the table's mean."""
-    table = np.asarray(dense(inputs), dtype=np.float64)
-    order = {"l1": 1, "l2": 2, "max": np.inf}[normaliser.norm]
-    length = float(np.linalg.norm(table, order, axis=1).mean())
-
-    def back(rebuilt: Cells) -> Cells:
-        return Cells(rebuilt.values.astype(np.float64) * length, np.minimum(rebuilt.kept, Kept.ESTIMATED))
-
-    return back
 
 
 @step_of.register(preprocessing.KBinsDiscretizer)

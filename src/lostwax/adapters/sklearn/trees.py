@@ -29,7 +29,6 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
-    RandomTreesEmbedding,
 )
 from sklearn.ensemble._gradient_boosting import _random_sample_mask
 from sklearn.model_selection import train_test_split
@@ -37,13 +36,13 @@ from sklearn.tree import BaseDecisionTree, DecisionTreeClassifier
 from sklearn.utils.class_weight import compute_sample_weight
 
 from lostwax.adapters.objects import attributes
-from lostwax.adapters.sklearn.estimators import Array, refusal
+from lostwax.adapters.sklearn.estimators import Array, SettingNotReadError, refusal
 from lostwax.adapters.sklearn.grown import (
     Targets,
     TreeSample,
     class_weights,
-    fit_the_trees,
     forest_of_samples,
+    root_sums,
     sum_rounding,
     times_drawn,
     tree_class_weights,
@@ -52,7 +51,7 @@ from lostwax.adapters.sklearn.grown import (
 from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.adapters.trees import refuse
 from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
-from lostwax.games.trees import LEAF, Floats, Forest, Ints, LabelSums, Tree
+from lostwax.games.trees import LEAF, Floats, Forest, Ints, Tree
 
 MAX_SEED = 2**31 - 1  # each tree of gradient boosting draws one number below this
 
@@ -110,20 +109,13 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     return forest_of_samples(estimator, x, samples, ordered=estimator.bootstrap)
 
 
-@forest_of.register(RandomTreesEmbedding)
-def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
-    """Grown on random numbers, not on labels; a pipeline gives it no weights."""
-    used = getattr(estimator, "_sample_weight", None)
-    weight = np.ones_like(weight) if used is None else used
-    samples = (TreeSample(tree, weight, np.ones_like(weight)) for tree in estimator.estimators_)
-    return forest_of_samples(estimator, x, samples)
-
-
 @forest_of.register(BaggingClassifier)
 @forest_of.register(BaggingRegressor)
 @forest_of.register(IsolationForest)
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     first, isolates = _first_tree(estimator), isinstance(estimator, IsolationForest)
+    if isolates and np.isnan(x).any():  # rows without a value went another way before scikit-learn 1.9
+        raise SettingNotReadError("IsolationForest on missing values is not read", ".")
     rows = _rows_of_fit(estimator, weight)
     numbered = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) and labels.ndim == 1 else labels
     factor, targets = class_weights(first, numbered, rows), None if isolates else Targets.of(estimator, labels)
@@ -132,14 +124,6 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
         TreeSample(tree, counts if by_weight or counts is None else counts * weight, factor, targets, columns)
         for tree, columns, counts in zip(estimator.estimators_, estimator.estimators_features_, drawn, strict=True)
     ]
-    if isolates and np.isnan(x).any() and any(counts is None for counts in drawn):
-        raise ValueError(
-            "IsolationForest with warm_start cannot be audited on missing values: the rows of each tree cannot be "
-            "drawn again, and so not which way rows without a value went. Fit it in one call, without warm_start."
-        )
-    if isolates and np.isnan(x).any() and not fit_the_trees(samples, x):
-        right = [sample._replace(missing_right=True) for sample in samples]  # as scikit-learn before 1.9 grew them
-        samples = right if fit_the_trees(right, x) else samples
     return forest_of_samples(estimator, x, samples, ordered=True)
 
 
@@ -289,13 +273,10 @@ def _starting_mean(estimator: Any) -> Floats | None:
 
 def _single_node(name: str, mean: Floats, targets: Targets, weight: Floats) -> Tree:
     """The mean of the labels as a tree of one node."""
-    total, inside, totals = weight.sum(), weight > 0, np.zeros(targets.values.shape[1])
-    totals[targets.columns] = mean * total
+    inside, leaf, no = weight > 0, np.array([LEAF]), np.zeros(1)
     count = np.array([inside.sum()])
-    error = float(sum_rounding(count, total)[0] * np.abs(targets.values).max())
-    if (np.abs(weight @ targets.values - totals) > 4 * error).any():
-        raise other_data(name, "its first prediction is not the mean of these labels")
-    sums, leaf, no = LabelSums.of_root(totals, weight, error, 1), np.array([LEAF]), np.zeros(1)
+    error = 4 * float(sum_rounding(count, weight.sum())[0] * np.abs(targets.values).max())
+    sums = root_sums(name, mean, targets, weight, error, 1)
     return Tree(leaf, no, leaf, leaf, no > 0, count.astype(np.float64), inside.astype(np.float64), no, labels=sums)
 
 

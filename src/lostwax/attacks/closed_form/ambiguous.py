@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from lostwax.games import Records, Stationary
-from lostwax.games.fitted import BLOCK_NUMBERS, gram, sums_of_others
+from lostwax.games.fitted import BLOCK_NUMBERS, sums_of_others
 
 # Models without an intercept: the residual is unknown too, and solves a scalar equation (Balle et al. 2022, Theorem 8).
 
@@ -204,7 +204,7 @@ class _Half:
         """
         always = self.vectors[: self.always]
         jitter = JITTER * always.square().sum(1).mean() if self.always else self.vectors.new_zeros(())
-        products = gram(self.vectors)
+        products = self.vectors @ self.vectors.mT
         products.diagonal().add_(jitter)
         noises = self._noises(products.diagonal())
         places = torch.arange(len(self.vectors), device=self.vectors.device)

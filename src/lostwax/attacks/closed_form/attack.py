@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from lostwax.attacks.closed_form.evidence import CandidateRows, candidates_of, m
 from lostwax.attacks.closed_form.stored import with_stored
 from lostwax.games import (
     AttackFacts,
+    Extremes,
     Fitted,
     Guess,
     Hints,
@@ -284,25 +285,25 @@ def found_by(
     return with_outside(candidates, model, table, games, mean, labels, doubtful)
 
 
+def extreme_values(extremes: Extremes, table: Records, games: Tensor) -> Tensor:
+    """(g, d) an extreme that no known row reaches belongs to the missing row; NaN elsewhere."""
+    low, high = known_extremes(table, games)
+    x = torch.where(extremes.low < low, extremes.low, torch.nan)
+    return torch.where(extremes.high > high, extremes.high, x)
+
+
 def _with_extremes(guess: Guess, fitted: Fitted, games: Tensor) -> Guess:
-    """An extreme that no known row reaches belongs to the missing row."""
-    if not fitted.extremes:
-        return guess
-    low, high = (part[:, None] for part in known_extremes(fitted.table, games))
+    for extremes in fitted.extremes:
+        x = extreme_values(extremes, fitted.table, games)[:, None]
+        others = None if guess.alternatives is None else _with_values(guess.alternatives, x)
+        kept = None if guess.kept is None else torch.where(x.isnan(), guess.kept, Kept.EXACT)
+        guess = replace(guess, records=_with_values(guess.records, x), alternatives=others, kept=kept)
+    return guess
 
-    def replaced(rows: Records) -> Records:
-        x = rows.x
-        for extreme in fitted.extremes:
-            x = torch.where(extreme.low < low, extreme.low, x)
-            x = torch.where(extreme.high > high, extreme.high, x)
-        return Records(x, rows.y)
 
-    others = None if guess.alternatives is None else replaced(guess.alternatives)
-    kept = guess.kept
-    if kept is not None:
-        for extreme in fitted.extremes:
-            kept = torch.where((extreme.low < low) | (extreme.high > high), Kept.EXACT, kept)
-    return Guess(replaced(guess.records), guess.confidence, others, kept=kept)
+def _with_values(rows: Records, x: Tensor) -> Records:
+    """The rows, with the values of x (g, 1, d) that are known."""
+    return Records(torch.where(x.isnan(), rows.x, x), rows.y)
 
 
 def _join(parts: Sequence[Guess]) -> Guess:

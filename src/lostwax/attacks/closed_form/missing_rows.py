@@ -23,7 +23,7 @@ from lostwax.attacks.closed_form.sections import (
     Kinds,
     Limits,
     Prior,
-    Rows,
+    RebuiltRows,
     Section,
     Terms,
     agreement,
@@ -174,12 +174,12 @@ class _Game:
         assert self.kinds is not None
         return _independent(self.terms, self.kinds)
 
-    def records(self) -> Rows:
+    def records(self) -> RebuiltRows:
         """The answer, with features as they are in the table."""
         rows = self.answer()
         return rows._replace(u=self.terms.records(rows.u))
 
-    def answer(self) -> Rows:
+    def answer(self) -> RebuiltRows:
         """The missing rows; those that are not determined by their posterior means."""
         k = len(self.weight)
         if self.kinds is None:
@@ -189,7 +189,7 @@ class _Game:
             fewer = replace(self, gap=self._left(alone), weight=self.weight[len(alone.u) :])
             predicted = self.noise * (1 + alone.u.square().mean(1)).sqrt() / alone.kinds.weight
             certain = torch.ones(len(alone.u), dtype=torch.bool)
-            return Rows.joined([Rows(alone.u, alone.kinds.y, certain, predicted), fewer.answer()])
+            return RebuiltRows.joined([RebuiltRows(alone.u, alone.kinds.y, certain, predicted), fewer.answer()])
         if not k or k > self.dimensions or (self.terms.model is None and by_class):
             return self._expected(self.gap, k)
         explained = self._search(k)
@@ -198,9 +198,9 @@ class _Game:
         certified, predicted, holds = self._judged(explained)
         left = self._expected(self._left(explained), k - len(explained.u))
         u = explained.u if holds else torch.where((predicted < 1)[:, None], explained.u, self.known.x.mean(0))
-        return Rows.joined([Rows(u, explained.kinds.y, certified, predicted), left])
+        return RebuiltRows.joined([RebuiltRows(u, explained.kinds.y, certified, predicted), left])
 
-    def _expected(self, gap: Tensor, k: int) -> Rows:
+    def _expected(self, gap: Tensor, k: int) -> RebuiltRows:
         """Posterior means of k rows that leave this gap; the rows themselves where columns have two values."""
         if not k:
             return middle(self.known, k)
@@ -217,7 +217,7 @@ class _Game:
             return middle(self.known, k)
         return Crowd.of(self.terms, self.known, self.kinds, self.prior).expected(gap, k)
 
-    def _with_target(self) -> Rows:
+    def _with_target(self) -> RebuiltRows:
         """One row whose label is a number: any target explains any residual."""
         model, outputs = self.terms.model, 0 if self.terms.model is None else len(self.terms.model.weight)
         leading = self.gap[outputs:] if self.terms.sums else self.gap  # sums hold to rounding
@@ -231,7 +231,7 @@ class _Game:
         predicted = self.noise / size * (1 + u.square().mean()).sqrt()
         tested = model is None or len(self.gap) > 1
         holds = tested and bool(misfit.abs().max() < AGREES * self.noise * (1 + u.abs().max()))
-        return Rows(u[None], y, ((predicted < CERTAIN) & holds)[None], predicted.clamp_max(1.0)[None])
+        return RebuiltRows(u[None], y, ((predicted < CERTAIN) & holds)[None], predicted.clamp_max(1.0)[None])
 
     def _left(self, explained: _Explained) -> Tensor:
         r = self.terms.residuals(self.terms.outputs(explained.u), explained.kinds)

@@ -46,7 +46,7 @@ class Kinds(NamedTuple):
         return Kinds(self.y[None], self.weight[None])
 
 
-class Rows(NamedTuple):
+class RebuiltRows(NamedTuple):
     """Answers for missing rows: solved for, or what is expected of them."""
 
     u: Tensor  # (k, d)
@@ -55,7 +55,7 @@ class Rows(NamedTuple):
     predicted: Tensor  # (k,) root mean square error over columns
 
     @classmethod
-    def joined(cls, parts: Sequence[Rows]) -> Rows:
+    def joined(cls, parts: Sequence[RebuiltRows]) -> RebuiltRows:
         """One below the other."""
         return cls(*(torch.cat(part) for part in zip(*parts, strict=True)))
 

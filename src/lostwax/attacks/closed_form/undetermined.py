@@ -11,7 +11,7 @@ mix of the outputs, column j of the equations is a sum over those missing rows t
     s_j = sum over i of b_ij a_i,        with bits b_ij and a_i the residual of row i,
 
 and the intercept is the sum of all a_i. So all columns are subset sums of k unknown numbers, most of which are seen
-alone, or missing alone, in some column.
+alone, or missing alone, in some column. Where few different rows are possible at all, every set of them is tried.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from lostwax.attacks.closed_form.sections import LEAST, Kinds, Prior, Quadratic, Rows, Terms, gauss_newton
+from lostwax.attacks.closed_form.sections import LEAST, Kinds, Prior, Quadratic, RebuiltRows, Terms, gauss_newton
 from lostwax.games import Records
 
 MOST_NUMBERS = 2_000  # of a term, whose covariance is inverted
@@ -35,19 +35,19 @@ STANDS_OUT = 0.5  # predicted error of a row with a target, of which no other es
 SHRUNK = 0.1  # share of a covariance that is its diagonal
 
 
-def middle(known: Records, k: int) -> Rows:
+def middle(known: Records, k: int) -> RebuiltRows:
     """Without anything but the known rows."""
     y = known.y.mean(0) if known.y.is_floating_point() else known.y.mode().values
     u, ones = known.x.mean(0), torch.ones(k, dtype=known.x.dtype)
-    return Rows(u.expand(k, -1), y.expand(k, *known.y.shape[1:]), torch.zeros(k, dtype=torch.bool), ones)
+    return RebuiltRows(u.expand(k, -1), y.expand(k, *known.y.shape[1:]), torch.zeros(k, dtype=torch.bool), ones)
 
 
-def _expected(u: Tensor, y: Tensor, predicted: Tensor) -> Rows:
+def _expected(u: Tensor, y: Tensor, predicted: Tensor) -> RebuiltRows:
     """Rows that nothing certifies."""
-    return Rows(u, y, torch.zeros(len(u), dtype=torch.bool), predicted)
+    return RebuiltRows(u, y, torch.zeros(len(u), dtype=torch.bool), predicted)
 
 
-def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> Rows:
+def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> RebuiltRows:
     """Means of the missing rows of each class, or of all, from the last of the released sums that tells classes."""
     start = len(gap)
     best, labelled = gap[-1:], False
@@ -56,7 +56,7 @@ def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> Rows:
         if sums.by_label and not labelled:
             best, labelled = gap[start : start + len(sums.counts)], True
     shares = (best[:, -1] / best[:, -1].sum() * k).round().long().clamp_min(0)  # rows of each group
-    blind, parts = middle(known, k), list[Rows]()
+    blind, parts = middle(known, k), list[RebuiltRows]()
     for group in shares.nonzero().flatten().tolist():
         m = min(int(shares[group]), k - sum(len(part.u) for part in parts))
         rows = known.x[known.y == group] if labelled else known.x
@@ -65,10 +65,10 @@ def from_sums(terms: Terms, gap: Tensor, known: Records, k: int) -> Rows:
         u = best[group, :-1] / best[group, -1]
         parts.append(_expected(u.expand(m, -1), y, ((m - 1) / m * spread).sqrt().expand(m).to(u)))
     parts.append(middle(known, k - sum(len(part.u) for part in parts)))
-    return Rows.joined(parts)
+    return RebuiltRows.joined(parts)
 
 
-def with_target(terms: Terms, gap: Tensor, known: Records, weight: Tensor, k: int) -> Rows:
+def with_target(terms: Terms, gap: Tensor, known: Records, weight: Tensor, k: int) -> RebuiltRows:
     """Of rows with targets the one whose residual is nearly all of the sum: any target explains any residual.
 
     The others are expected to add what known rows would.
@@ -84,7 +84,7 @@ def with_target(terms: Terms, gap: Tensor, known: Records, weight: Tensor, k: in
     if not predicted < STANDS_OUT:
         return blind
     y = model.loss.label(terms.outputs(u[None]), r[None] / weight[:1, None])
-    return Rows.joined([_expected(u[None], y, predicted[None]), middle(known, k - 1)])
+    return RebuiltRows.joined([_expected(u[None], y, predicted[None]), middle(known, k - 1)])
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ class Crowd:
         """Of labels with several weights the first counts."""
         return cls(terms, known, prior, torch.stack([kinds.weight[kinds.y == y][0] for y in prior.labels.tolist()]))
 
-    def expected(self, gap: Tensor, k: int) -> Rows:
+    def expected(self, gap: Tensor, k: int) -> RebuiltRows:
         """The rows that stand out, one after the other; the others are answered by the middle of the known ones."""
         if gap.numel() > MOST_NUMBERS:
             return middle(self.known, k)
-        left, parts = gap.flatten(), list[Rows]()
+        left, parts = gap.flatten(), list[RebuiltRows]()
         mean, precision = self._moments
         for others in range(k - 1, max(-1, k - 1 - APART), -1):
             seen, noise = left - others * mean, precision / max(others, SHRUNK)
@@ -114,7 +114,7 @@ class Crowd:
                 break
             left = left - self._flat(u[None], label[None])[0]
             parts.append(_expected(u[None], self.prior.labels[label][None], error[None]))
-        return Rows.joined([*parts, middle(self.known, k - len(parts))])
+        return RebuiltRows.joined([*parts, middle(self.known, k - len(parts))])
 
     def _flat(self, u: Tensor, labels: Tensor) -> Tensor:
         r = self.terms.residuals(self.terms.outputs(u), Kinds(self.prior.labels[labels], self.weight[labels]))
@@ -170,14 +170,23 @@ def _stands_out(
 
 MOST_SETS = 200_000  # of residuals that are tried
 SLACK = 100  # times the rounding error of a sum
+MOST_ROWS, MOST_HALVES = 2_000, 400_000  # different rows, with their labels; halves of sets of them
+CHANCE = 1e-6  # that some wrong set explains all equations
 
 
 def two_valued(
     terms: Terms, gap: Tensor, noise: float, known: Records, kinds: Kinds | None, weight: Tensor
-) -> Rows | None:
+) -> RebuiltRows | None:
     """The k missing rows, of these weights; None unless exactly one set of rows explains the gap (C, d + 1)."""
     low, high = known.x.amin(0), known.x.amax(0)
     model, k = terms.model, len(weight)
+    if model is not None and kinds is not None and k > 1 and bool((weight == weight[0]).all()):
+        values = [torch.unique(column) for column in known.x.mT]
+        labels = torch.unique(kinds.y[kinds.weight == weight[0]])
+        count = math.prod(map(len, values)) * len(labels)
+        if count <= MOST_ROWS and math.comb(count + (k - k // 2) - 1, k - k // 2) <= MOST_HALVES:
+            x = torch.cartesian_prod(*values).view(-1, len(values))
+            return _enumerated(terms, gap, noise, x, labels, weight)
     if model is None or not terms.affine or k < 2 or not ((known.x == low) | (known.x == high)).all():
         return None
     if kinds is None and (bool((weight != weight[0]).any()) or known.y.dim() > 1):
@@ -199,8 +208,35 @@ def two_valued(
         y = _labels(terms, gap[:outputs], mix, u, atoms, kinds, weight, error)
         if y is not None:
             sure = torch.full((k,), kinds is not None)  # residuals are those of the rows, and not free as of targets
-            solutions.append(Rows(u, y, sure, torch.zeros_like(total).expand(k)))
+            solutions.append(RebuiltRows(u, y, sure, torch.zeros_like(total).expand(k)))
     return solutions[0] if len(solutions) == 1 else None
+
+
+def _enumerated(
+    terms: Terms, gap: Tensor, noise: float, x: Tensor, labels: Tensor, weight: Tensor
+) -> RebuiltRows | None:
+    """The only k of all possible rows, with any of the labels, that explain the gap; one half against the other."""
+    u, y, k = x.repeat(len(labels), 1), labels.repeat_interleave(len(x)), len(weight)
+    r = terms.residuals(terms.outputs(u), Kinds(y, weight[0].expand(len(y))))
+    parts = (r[:, :, None] * terms.with_ones(u)[:, None]).flatten(1)  # (n, E)
+    mix, error = torch.linspace(1.0, 2.0, parts.shape[1]).to(parts) ** 2, SLACK * noise
+    left, right = (torch.combinations(torch.arange(len(y)), h, with_replacement=True) for h in (k // 2, k - k // 2))
+    sums, beside = ((parts @ mix)[half].sum(1) for half in (left, right))
+    order, slack = beside.argsort(), error * float(mix.sum())
+    needed = float(mix @ gap.flatten()) - sums
+    first = torch.searchsorted(beside[order], needed - slack)
+    fits = torch.searchsorted(beside[order], needed + slack, right=True) - first
+    if int(fits.sum()) > MOST_HALVES:
+        return None
+    places = torch.arange(int(fits.sum())) - (fits.cumsum(0) - fits).repeat_interleave(fits)
+    partner = order[first.repeat_interleave(fits) + places]
+    sets = torch.unique(torch.cat([left.repeat_interleave(fits, 0), right[partner]], 1).sort(1).values, dim=0)
+    sets = sets[((parts[sets].sum(1) - gap.flatten()).abs() <= error).all(1)]
+    spread = parts.std(0) * k**0.5
+    luck = math.log(len(left) * len(right)) + float((2 * error / spread[spread > error]).log().sum())
+    if len(sets) != 1 or luck > math.log(CHANCE):
+        return None
+    return RebuiltRows(u[sets[0]], y[sets[0]], torch.ones(k, dtype=torch.bool), torch.zeros_like(gap[0, 0]).expand(k))
 
 
 def _atoms(sums: Tensor, total: Tensor, k: int, error: float) -> Iterator[Tensor]:

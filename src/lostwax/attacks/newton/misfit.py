@@ -199,9 +199,9 @@ class AnswerCheck:
 
     def _different(self, a: Tensor) -> Tensor:
         """Those of the records (s, r) that differ from the answer by more than a certificate leaves, in some number."""
-        directions = self.problem.coordinates.directions
-        variance = self.prior_variance @ directions.square() + self.left_out
-        off = ((a - self.point.a) @ directions).square()
+        coordinates = self.problem.coordinates
+        variance = coordinates.squared(self.prior_variance) + self.left_out
+        off = (coordinates(a) - coordinates(self.point.a)).square()
         if self.problem.exact.known.x.ndim > 2:  # the numbers of a picture have one unit
             return a[off.mean(1) > ANOTHER**2 * variance.mean()]
         return a[(off > ANOTHER**2 * variance.clamp_min(1e-30)).any(1)]

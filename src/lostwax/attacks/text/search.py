@@ -265,7 +265,8 @@ class TokenSearch:
     def _considered(self, moved: Tensor) -> Tensor:
         """Tokens whose rows (v,) moved most, and the one that fills sentences up, whose row never moves."""
         most = moved.topk(min(VOCABULARY * self.known.inputs.shape[1], len(moved))).indices
-        filling = getattr(self.net.get_submodule(self.response.table), "padding_idx", None)
+        table = self.net.get_submodule(self.response.table)
+        filling = table.padding_idx if isinstance(table, nn.Embedding) else None
         return most if filling is None or filling in most else torch.cat([most, most.new_tensor([filling])])
 
     def _game(

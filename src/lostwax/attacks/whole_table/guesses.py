@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lostwax.attacks.whole_table.listing import most_random
 from lostwax.attacks.whole_table.places import Boxes, Grid
 from lostwax.games.boosting import BoostedSums
 from lostwax.games.trees import Floats, Ints
@@ -21,7 +22,7 @@ PARTS = 16  # of the values between two thresholds
 MAX_WHOLE = 4096  # whole numbers of a column; more are treated as other numbers
 NEAR = 0.3  # deviations: a guess is the value with most of its distribution this near
 FLAT = 0.05  # of a bell's height, added everywhere
-NEWTON_STEPS, RIDGE = 30, 1e-6
+TINY = 1e-300
 
 
 class _Column(NamedTuple):
@@ -73,11 +74,11 @@ def _ranks(keys: Ints, random: np.random.Generator) -> tuple[Ints, Ints]:
 
 def _likeliest(points: Floats, mass: Floats, deviation: float) -> int:
     """Which of some points has most of the mass near it; the middle one of several."""
-    edges = [np.searchsorted(points, points + side * NEAR * deviation) for side in (-1, 1)]
+    first, last = (np.searchsorted(points, points + side * NEAR * deviation) for side in (-1, 1))
     cumulated = np.concatenate([[0.0], np.cumsum(mass)])
-    near = cumulated[edges[1]] - cumulated[edges[0]]
+    near = cumulated[np.maximum(last, first + 1)] - cumulated[first]  # at least the point itself
     best = np.flatnonzero(near >= near.max() * (1 - 1e-9))
-    middle = float((points * mass).sum() / mass.sum())
+    middle = float((points * mass).sum() / max(mass.sum(), TINY))
     return int(best[np.abs(points[best] - middle).argmin()])
 
 
@@ -92,68 +93,40 @@ def _numbers(sums: BoostedSums, cuts: Floats, index: int, mean: float, deviation
     side = "right" if sums.strict else "left"
     if sums.values and (cuts == np.round(cuts)).all() and edges[-1] - edges[0] < MAX_WHOLE:
         points = np.arange(np.ceil(edges[0]), np.floor(edges[-1]) + 1)
-        return _Column(points, np.searchsorted(cuts, points, side), np.ones(len(points)))
+        code = np.searchsorted(cuts, points, side)
+        if len(np.unique(code)) == len(cuts) + 1:
+            return _Column(points, code, np.ones(len(points)))
     parts, size = (np.arange(PARTS) + 0.5) / PARTS, np.diff(edges)
     points = (edges[:-1, None] + parts * size[:, None]).ravel()
-    bell = np.exp(-(((points - mean) / max(deviation, np.finfo(float).tiny)) ** 2) / 2) + FLAT
-    return _Column(points, np.repeat(np.arange(len(size)), PARTS), np.repeat(size / PARTS, PARTS) * bell)
+    bell = np.exp(-(((points - mean) / max(deviation, TINY)) ** 2) / 2) + FLAT
+    weight = np.maximum(np.repeat(size / PARTS, PARTS) * bell, TINY)
+    return _Column(points, np.repeat(np.arange(len(size)), PARTS), weight)
 
 
 def _masses(column: _Column, low: Ints, high: Ints, mean: float, deviation: float) -> Floats:
     """(k,) the share of each point: within codes by moments, of codes those that fit all rows best."""
-    codes, scale = column.code[-1] + 1, max(deviation, np.finfo(float).tiny)
+    codes, scale = column.code[-1] + 1, max(deviation, TINY)
     unit = np.clip((column.points - mean) / scale, -8, 8)
-    powers = np.stack([unit, unit**2 - 1], 1)  # their means are zero
+    powers, zero = np.stack([unit, unit**2], 1), np.zeros(1, dtype=np.intp)
+    moments = np.array([0.0, 1.0])
     within = (low[:, None] <= np.arange(codes)) & (np.arange(codes) <= high[:, None])  # (n, codes)
-    weight = column.weight / column.weight.sum()
-    # two rounds: moments of all points first; then of points within codes, whose frequencies stay
-    weight = _with_moments(weight, powers, np.zeros(len(unit), dtype=np.intp))
-    share = prior = np.bincount(column.code, weight, codes)
+    _, mass = most_random(powers, column.weight, zero, np.ones(1), moments)
+    share = prior = np.bincount(column.code, mass, codes)
     for _ in range(UPDATES):
         parts = within * share
-        share = (parts / np.maximum(parts.sum(1, keepdims=True), np.finfo(float).tiny)).sum(0)
-        share = share + SMOOTHING * codes * prior
+        share = (parts / np.maximum(parts.sum(1, keepdims=True), TINY)).sum(0) + SMOOTHING * codes * prior
         share = share / share.sum()
-    weight = weight * (share / np.maximum(prior, np.finfo(float).tiny))[column.code]
-    return _with_moments(weight, powers, column.code)
-
-
-def _with_moments(weight: Floats, powers: Floats, group: Ints) -> Floats:
-    """Weights times exp(powers @ theta), as much in each group as before, with means of the powers near zero."""
-    share = np.bincount(group, weight)
-
-    def tilted(theta: Floats) -> tuple[Floats, float]:
-        exponent = powers @ theta
-        top = np.full(len(share), -np.inf)
-        np.maximum.at(top, group, exponent)
-        odds = weight * np.exp(exponent - top[group])
-        whole = np.maximum(np.bincount(group, odds, len(share)), np.finfo(float).tiny)
-        value = share @ (np.log(whole / np.maximum(share, np.finfo(float).tiny)) + np.where(share > 0, top, 0))
-        return odds * (share / whole)[group], float(value + RIDGE * theta @ theta)
-
-    theta = np.zeros(powers.shape[1])
-    mass, value = tilted(theta)
-    for _ in range(NEWTON_STEPS):
-        centre = np.stack([np.bincount(group, mass * power, len(share)) for power in powers.T], 1)
-        apart = powers - (centre / np.maximum(share, np.finfo(float).tiny)[:, None])[group]
-        slope = mass @ powers + 2 * RIDGE * theta
-        step = -np.linalg.solve((apart * mass[:, None]).T @ apart + 2 * RIDGE * np.eye(len(theta)), slope)
-        step *= min(1.0, 1 / float(np.abs(step).max() + RIDGE))
-        new_mass, new = tilted(theta + step)
-        while new > value and np.abs(step).max() > RIDGE:
-            step /= 2
-            new_mass, new = tilted(theta + step)
-        if new > value:
-            break
-        mass, value, theta = new_mass, new, theta + step
-    return np.asarray(mass)
+    # codes have their frequencies now, and points the moments once more, as far as codes allow
+    used, first = np.unique(column.code, return_index=True)
+    _, mass = most_random(powers, np.maximum(mass, TINY), first, np.maximum(share[used], TINY), moments)
+    return mass
 
 
 def _edges(cuts: Floats, known: Sequence[float], assumed: Sequence[float]) -> Floats:
     """Where bins begin and end: at thresholds; outside at extremes that the file tells, or about two bins away."""
     step = 2 * float(np.ptp(cuts)) / (len(cuts) - 1) if len(cuts) > 1 else np.inf
     first, last = max(min(assumed[0], cuts[0]), cuts[0] - step), min(max(assumed[1], cuts[-1]), cuts[-1] + step)
-    if cuts[0] >= 0:
+    if cuts[0] > 0:
         first = max(first, 0.0)  # few columns have values of both signs on one side of all thresholds
     ends = [guess if np.isnan(end) else end for end, guess in zip(known, (first, last), strict=True)]
     return np.concatenate([[ends[0]], cuts, [ends[1]]])

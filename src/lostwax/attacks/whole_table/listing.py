@@ -55,7 +55,7 @@ def solutions(values: Floats, most: Ints, target: Floats, slack: Floats, *, like
     """
     number = np.arange(most.max() + 1)
     allowed = number <= most[:, None]
-    theta, chances = _most_random(values, np.where(allowed, 0.0, -np.inf), target)
+    theta, chances = _chances(values, np.where(allowed, 1.0, 0.0), target)
     power = np.where(allowed, -(values @ theta)[:, None] * number, -np.inf)
     budget = float(power.max(1).sum() + target @ theta + slack @ np.abs(theta))
     budget += SUMMING * (1 + float(np.abs(power[allowed]).max()) * len(most))
@@ -67,8 +67,8 @@ def solutions(values: Floats, most: Ints, target: Floats, slack: Floats, *, like
         if not likely:
             return None
         left = np.where(allowed, most[:, None] - number, 0)
-        together = np.where(allowed, _log_odds(number) + _log_odds(left), -np.inf)
-        _, chances = _most_random(values, together, target)
+        together = np.where(allowed, np.exp(_log_odds(number) + _log_odds(left)), 0.0)
+        _, chances = _chances(values, together, target)
         with np.errstate(divide="ignore"):
             cost = np.log(chances.max(1, keepdims=True)) - np.log(chances)
         halves = [_half(items, cost, chances, np.inf) for items in _in_two(chances)]
@@ -84,37 +84,52 @@ def solutions(values: Floats, most: Ints, target: Floats, slack: Floats, *, like
     return Solutions(numbers, complete)
 
 
+def _chances(values: Floats, weight: Floats, target: Floats) -> tuple[Floats, Floats]:
+    """theta (q,) and the chances (m, k) of each number of each item, of weights (m, k) that are zero where none can."""
+    item, number = np.nonzero(weight)
+    first = np.searchsorted(item, np.arange(len(values)))
+    chances = np.zeros(weight.shape)
+    powers = values[item] * number[:, None]
+    theta, chances[item, number] = most_random(powers, weight[item, number], first, np.ones(len(values)), target)
+    return theta, chances
+
+
 def _log_odds(number: Ints) -> Floats:
     """Of a place's rows, so many in a leaf: their share is drawn from Jeffreys' prior, Beta(1/2, 1/2)."""
     return np.asarray(special.gammaln(number + 0.5) - special.gammaln(number + 1.0))
 
 
-def _most_random(values: Floats, prior: Floats, target: Floats) -> tuple[Floats, Floats]:
-    """theta (q,) and the chances (m, k) of each number of each item, by Newton's method; `prior` are logarithms."""
-    scale = np.maximum(np.abs(values).max(0), np.finfo(float).tiny)
-    x, total, number = values / scale, target / scale, np.arange(prior.shape[1])
+def most_random(powers: Floats, weight: Floats, first: Ints, share: Floats, target: Floats) -> tuple[Floats, Floats]:
+    """theta (q,), and the chances (k,) of points with the greatest entropy, by Newton's method.
+
+    Groups of points begin at `first` (g,), and have a `share` (g,) of the chances. Beside their weights (k,), points
+    have factors exp(-powers @ theta), with powers (k, q), so that chances @ powers is near the target (q,).
+    """
+    scale = np.maximum(np.abs(powers).max(0), np.finfo(float).tiny)
+    x, total, size = powers / scale, target / scale, np.diff(np.append(first, len(powers)))
 
     def dual(theta: Floats) -> tuple[float, Floats]:
-        power = prior - (x @ theta)[:, None] * number
-        top = power.max(1, keepdims=True)
-        odds = np.exp(power - top)
-        whole = odds.sum(1, keepdims=True)
-        return float((np.log(whole) + top).sum() + theta @ total + RIDGE * theta @ theta), odds / whole
+        power = np.log(weight) - x @ theta
+        top = np.maximum.reduceat(power, first)
+        odds = np.exp(power - np.repeat(top, size))
+        whole = np.add.reduceat(odds, first)
+        value = float(share @ (np.log(whole) + top) + theta @ total + RIDGE * theta @ theta)
+        return value, odds * np.repeat(share / whole, size)
 
     theta = np.zeros(x.shape[1])
     value, chances = dual(theta)
     for _ in range(NEWTON_STEPS):
-        mean = chances @ number
-        variance = chances @ number**2 - mean**2
-        slope = total - mean @ x + 2 * RIDGE * theta
-        step = -np.linalg.solve((x * variance[:, None]).T @ x + RIDGE * np.eye(len(theta)), slope)
+        mean = np.add.reduceat(x * chances[:, None], first) / share[:, None]
+        apart = x - np.repeat(mean, size, axis=0)
+        slope = total - chances @ x + 2 * RIDGE * theta
+        step = -np.linalg.solve((apart * chances[:, None]).T @ apart + RIDGE * np.eye(len(theta)), slope)
         step *= min(1.0, LONGEST / max(float(np.abs(x @ step).max()), SUMMING))
         new, new_chances = dual(theta + step)
         while new > value and np.abs(step).max() > SUMMING:
             step /= 2
             new, new_chances = dual(theta + step)
         gain, theta, value, chances = value - new, theta + step, new, new_chances
-        if gain < CONVERGED or np.abs(theta).max() > STEEPEST:  # steeper: no numbers have these sums, or only one
+        if gain < CONVERGED or np.abs(theta).max() > STEEPEST:  # steeper: no points have this target, or only one
             break
     return theta / scale, chances
 
