@@ -283,10 +283,10 @@ class _Line:
         by_one_equation: bool = False,
     ) -> _Line:
         """Solved for the missing row of every game, and scored."""
-        table, rows, fitted, start = released.table.x, games.rows, parts[0].fitted, time.perf_counter()
+        table, rows, start = released.table.x, games.rows, time.perf_counter()
         with progress(ClosedForm.__name__):
             if by_one_equation:
-                solved = _by_equation(fitted, rows, games.label_given, at_optimum=name == "as converged")
+                solved = _by_equation(parts[0].fitted, rows, games.label_given, at_optimum=name == "as converged")
             else:
                 by_trees = [revealed_by_trees(part, rows) for part in parts if part.fitted.forest is not None]
                 nearest_optimum_first = sorted(parts, key=_unsolved)
@@ -303,6 +303,7 @@ class _Line:
             finding = replace(finding, labels_right=np.zeros_like(finding.labels_right), label_errors=None)
         unsolved, bars = max((_unsolved(part) for part in parts if part.fitted.model), default=None), None
         if by_one_equation:
+            fitted = parts[0].fitted
             unsolved, bars = stationarity(fitted), ErrorScale.of(fitted) if fitted.sums or fitted.model else None
         predicted = None if bars is None else _in_criterion(games.scoring, bars.bars(guess).predicted)
         rebuilt = solved.cells._replace(values=guess.records.x[:, 0].numpy())
@@ -316,12 +317,13 @@ class _Line:
         "Information-limited" is said only where it is known: all was `seen`, and what it tells of the row is not exact,
         or rounding would hide it; of trees, which tell more than the attack uses, "attack-limited".
         """
-        fitted, scoring = self.parts[0].fitted, self.games.scoring
+        scoring = self.games.scoring
         if not self.by_one_equation:
             limited = (self.solved.cells.kept < Kept.EXACT).any(1)
         elif self.bars is None:
             limited = np.ones(len(self.games.rows), np.bool_)
         else:  # would the record be rebuilt if rounding were all that hides it? By its own residual
+            fitted = self.parts[0].fitted
             r, _ = leading_equation(fitted).factors(fitted.table[self.games.rows], fitted.weight[self.games.rows])
             own = replace(self.answer.guess, confidence=r.norm(dim=1, keepdim=True))
             limited = ~(_in_criterion(scoring, self.bars.bars(own).floor) <= scoring.threshold)

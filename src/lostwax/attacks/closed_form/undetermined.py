@@ -212,7 +212,9 @@ def two_valued(
     return solutions[0] if len(solutions) == 1 else None
 
 
-def _enumerated(terms: Terms, gap: Tensor, noise: float, x: Tensor, labels: Tensor, weight: Tensor) -> RebuiltRows | None:
+def _enumerated(
+    terms: Terms, gap: Tensor, noise: float, x: Tensor, labels: Tensor, weight: Tensor
+) -> RebuiltRows | None:
     """The only k of all possible rows, with any of the labels, that explain the gap; one half against the other."""
     u, y, k = x.repeat(len(labels), 1), labels.repeat_interleave(len(x)), len(weight)
     r = terms.residuals(terms.outputs(u), Kinds(y, weight[0].expand(len(y))))
