@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 from sklearn.datasets import load_iris
@@ -13,7 +14,7 @@ import lostwax as lw
 from audits.game import KNOWN, Reads, audited
 from lostwax.audits.decision import decide
 from lostwax.audits.text import as_table, cut_to_fit
-from lostwax.cli.lists import LISTS
+from lostwax.cli.lists import What, listed
 
 SHOW = """
 import os, sys
@@ -92,5 +93,5 @@ def test_in_a_real_terminal(tmp_path):
 @pytest.mark.parametrize("columns", [80, 120])
 def test_lists_fit_too(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
-    for listed in LISTS.values():
-        assert max(map(len, listed().splitlines())) <= columns
+    for what in get_args(What):
+        assert max(map(len, listed(what).splitlines())) <= columns

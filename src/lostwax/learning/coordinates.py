@@ -63,12 +63,10 @@ class Coordinates(NamedTuple):
 
     @classmethod
     def anywhere(cls, origin: Tensor, directions: Tensor) -> Coordinates:
-        """Without bounds."""
         high = torch.full_like(directions[:, 0], torch.inf)
         return cls(origin, directions, -high, high)
 
     def times(self, count: int) -> Coordinates:
-        """The coordinates of `count` records, one after the other."""
         origin, low, high = (part.repeat(count) for part in (self.origin, self.low, self.high))
         return Coordinates(origin, torch.kron(torch.eye(count).to(origin), self.directions), low, high)
 
@@ -86,7 +84,6 @@ class Coordinates(NamedTuple):
         return self.clamped((z - self.origin) @ self.directions.mT / torch.where(length > 0, length, 1.0))
 
     def clamped(self, a: Tensor) -> Tensor:
-        """(..., r) within the bounds."""
         return torch.minimum(torch.maximum(a, self.low), self.high)
 
 

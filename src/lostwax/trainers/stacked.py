@@ -69,7 +69,6 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of records per model."""
         return sum(self.sizes)
 
 
@@ -443,6 +442,6 @@ class Masks(NamedTuple):
         masks = {}
         for number, (name, (shape, p)) in enumerate(self.layers.items()):
             of_step = key(seed, "dropout", step, number)
-            mask = philox.happens(of_step, models, size * math.prod(shape), 1 - p)  # (m, 1, count)
+            mask = philox.happens(of_step, models, size * math.prod(shape), 1 - p)  # (m, count)
             masks[f"{name}.mask"] = mask.view(len(models), size, *shape).to(like) / (1 - p)
         return masks

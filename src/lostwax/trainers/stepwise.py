@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self, final
 
 import numpy as np
@@ -156,10 +156,6 @@ class Stepwise(ABC):
         It is only for timing: the learning rate is constant. None if steps differ in cost, or are not counted.
         """
         return None
-
-    @final
-    def with_tile(self, tile: int) -> Self:
-        return replace(self, tile=tile)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         ours, cohort = self._prepare(net, cohort)

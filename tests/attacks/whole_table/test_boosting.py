@@ -20,8 +20,12 @@ from sklearn.ensemble import (
 
 from lostwax.adapters.sklearn.boosting import released_sums
 from lostwax.adapters.xgboost import XGBoostModel
-from lostwax.attacks.whole_table import BoostedTable, NotTheseRowsError
-from lostwax.attacks.whole_table.subsets import Knapsacks, few_of_many, shares, subset_sums
+from lostwax.attacks.whole_table import BoostedTable, NotTheseRowsError, listing
+from lostwax.attacks.whole_table.guesses import values_of
+from lostwax.attacks.whole_table.listing import solutions
+from lostwax.attacks.whole_table.places import Boxes, Grid
+from lostwax.attacks.whole_table.subsets import Knapsacks, shares
+from lostwax.games.trees import Forest
 
 ROWS = 60
 
@@ -47,19 +51,60 @@ def unplaced(table, x, y):
     return int((~fits[rows, others]).sum())
 
 
-@pytest.mark.parametrize("list_sums", [subset_sums, few_of_many])
-def test_subset_sums_are_those_of_brute_force(list_sums):
+def knapsack(random, items, most=2, digits=2):
+    """Items, two sums of some of them, and how many there are at most."""
+    values = np.c_[random.normal(size=items), random.uniform(0.1, 0.5, items)].round(digits)
+    most = random.integers(1, most + 1, items)
+    return values, most, np.array([random.integers(0, count + 1) for count in most]) @ values
+
+
+def brute_force(values, most, target, slack):
+    every = np.array(list(itertools.product(*[range(count + 1) for count in most])))
+    return sorted(map(tuple, every[(np.abs(every @ values - target) <= slack).all(1)].tolist()))
+
+
+SLACK = np.array([0.011, 0.011])
+
+
+def test_listed_numbers_are_those_of_brute_force():
     random = np.random.default_rng(0)
     for _ in range(100):
-        items = random.integers(3, 7)
-        values = np.c_[random.normal(size=items), random.uniform(0.1, 0.5, items)].round(2)
-        most = random.integers(1, 3, items)
-        target = np.array([random.integers(0, count + 1) for count in most]) @ values
-        every = np.array(list(itertools.product(*[range(count + 1) for count in most])))
-        slack = np.array([0.011, 0.011])
-        right = every[(np.abs(every @ values - target) <= slack).all(1)]
-        found = list_sums(values, most, target, slack, 1)
-        assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, right.tolist()))
+        values, most, target = knapsack(random, items=int(random.integers(3, 7)), most=3)
+        listed = solutions(values, most, target, SLACK)
+        assert listed.complete
+        assert sorted(map(tuple, listed.numbers.tolist())) == brute_force(values, most, target, SLACK)
+
+
+def test_no_numbers_have_sums_that_none_can_have():
+    values, most, _ = knapsack(np.random.default_rng(0), items=5)
+    listed = solutions(values, most, most @ values + 1, SLACK)
+    assert listed.complete
+    assert not len(listed.numbers)
+
+
+def test_too_many_numbers_are_listed_only_where_likely_ones_will_do(monkeypatch):
+    random = np.random.default_rng(1)
+    monkeypatch.setattr(listing, "MAX_HALF", 64)
+    monkeypatch.setattr(listing, "LIKELY", 0.0)
+    partial = 0
+    for _ in range(20):
+        values, most, target = knapsack(random, items=11)
+        right = brute_force(values, most, target, SLACK)
+        complete, likely = solutions(values, most, target, SLACK), solutions(values, most, target, SLACK, likely=True)
+        assert complete is None or sorted(map(tuple, complete.numbers.tolist())) == right
+        assert set(map(tuple, likely.numbers.tolist())) <= set(right)
+        partial += not likely.complete
+    assert partial > 5
+
+
+def test_few_rows_of_many_places_are_listed_completely():
+    """2^60 sets of rows; those that cost as much as six rows are few."""
+    random = np.random.default_rng(2)
+    values = np.c_[random.normal(size=60), random.uniform(0.1, 0.2, 60)]
+    true = np.isin(np.arange(60), random.permutation(60)[:6]).astype(int)
+    listed = solutions(values, np.ones(60, int), true @ values, np.array([1e-7, 1e-8]))
+    assert listed.complete
+    np.testing.assert_array_equal(listed.numbers, true[None])
 
 
 def test_shares_of_a_tree_are_those_of_brute_force():
@@ -287,3 +332,21 @@ def test_a_guess_knows_more_than_its_columns():
         gains.append(within(x, table.x) - within(x, shuffled))
         assert unplaced(table, x, y) == 0
     assert np.mean(gains) > 0.01
+
+
+def test_columns_that_no_tree_splits_have_their_public_moments():
+    """Rows alone in nothing: a binary column, and whole numbers with one threshold."""
+    random = np.random.default_rng(0)
+    n = 400
+    x = np.c_[random.normal(size=n), random.random(n) < 0.1, random.integers(0, 5, n)].astype(float)
+    model = xgb.XGBClassifier(n_estimators=3, max_depth=1).fit(x, (x[:, 2] > 2).astype(int))
+    sums = released_sums(model)
+    grid = Grid.of(Forest(tuple(each.tree for each in sums.trees), strict=True), 3, {1: np.array([0.0, 1.0])})
+    assert grid.codes.tolist() == [1, 2, 2]
+    boxes = Boxes(*(np.repeat(part, n, axis=0) for part in grid.all_cells()))
+    ends = x.mean(0) - 2 * x.std(0), x.mean(0) + 2 * x.std(0)
+    guess = values_of(sums, grid, boxes, ends, random)
+    assert np.isnan(guess[:, 0]).all()
+    np.testing.assert_allclose(guess[:, 1].mean(), x[:, 1].mean(), atol=0.01)
+    assert (guess[:, 2] == np.round(guess[:, 2])).all()
+    np.testing.assert_allclose([guess[:, 2].mean(), guess[:, 2].std()], [x[:, 2].mean(), x[:, 2].std()], atol=0.1)

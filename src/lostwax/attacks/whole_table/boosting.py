@@ -28,7 +28,7 @@ from lostwax.games.boosting import SUMMING, BoostedSums, BoostedTree, SumInterva
 from lostwax.games.trees import LEAF, Floats, Forest, Ints
 
 MAX_TABLES = 256  # partial tables that are followed at once, while it is proven that there are no others
-MAX_LIKELY = 8  # ... and after that
+MAX_LIKELY = 32  # ... and after that
 PROOF_SHARE = 0.75  # of the time, before the guess
 TREE_SHARE = 0.7  # of the time that is left, for one tree
 NEAR_WHOLE = 0.1  # of a number of rows

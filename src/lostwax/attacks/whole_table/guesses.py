@@ -1,88 +1,132 @@
-"""Values within the boxes of rows, by what the boxes of all rows tell about each column."""
+"""Values within the boxes of rows, by what the boxes of all rows and two moments tell about each column.
+
+Each column has the frequencies of codes that fit all rows best (EM). Within codes it is the most random distribution
+with its public mean and deviation (maximum entropy): so a column that no tree splits has the right frequencies too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from lostwax.attacks.whole_table.listing import most_random
 from lostwax.attacks.whole_table.places import Boxes, Grid
 from lostwax.games.boosting import BoostedSums
 from lostwax.games.trees import Floats, Ints
 
 UPDATES = 20  # of the frequencies of codes
 SMOOTHING = 0.5  # of a row, added to the frequency of each code, on average
-PARTS = 8  # of the values between two thresholds
-FLOOR = 0.05  # of a bell's height, added everywhere
+PARTS = 16  # of the values between two thresholds
+MAX_WHOLE = 4096  # whole numbers of a column; more are treated as other numbers
+NEAR = 0.3  # deviations: a guess is the value with most of its distribution this near
+FLAT = 0.05  # of a bell's height, added everywhere
+TINY = 1e-300
+
+
+class _Column(NamedTuple):
+    """Values that a column may have."""
+
+    points: Floats  # (k,) sorted
+    code: Ints  # (k,) of the grid
+    weight: Floats  # (k,) before boxes and moments
 
 
 def values_of(
     sums: BoostedSums, grid: Grid, boxes: Boxes, ends: tuple[Floats, Floats], random: np.random.Generator
 ) -> Floats:
-    """(n, d) a value for each cell within its box; NaN where no tree splits the column.
+    """(n, d) a value for each cell within its box; NaN where no tree splits the column, of numbers.
 
-    Each column has the frequencies of codes that fit all rows best; between two thresholds it is a bell, by the `ends`
-    (d,), which are two deviations from its mean. Numbers are quantiles of what a box has of it: a row alone in its box
-    is at the median, rows that share all of a box are spread. Public values are dealt by their frequencies to all rows
-    that share the bounds of the column: were each row guessed alone, all would have the common value.
+    `ends` (d,) are two deviations from the mean of each column. A row alone in its box is where most of the box's
+    distribution is near; rows that share all of a box are spread over its quantiles.
     """
     x = np.full(boxes.low.shape, np.nan)
-    of_rows = _shares(np.concatenate(boxes, axis=1), random)
-    for column, (values, cuts) in enumerate(zip(grid.values, grid.cuts, strict=True)):
-        low, high = boxes.low[:, column].astype(np.intp), boxes.high[:, column].astype(np.intp)
-        if values is not None:
-            cumulated = _cumulated(low, high, np.ones((len(values), 1)))
-            at = cumulated[low] + _shares(np.stack([low, high], 1), random) * (cumulated[high + 1] - cumulated[low])
-            x[:, column] = values[(np.searchsorted(cumulated, at, side="right") - 1).clip(low, high)]
-        elif len(cuts):
-            known = [np.nan if end is None else float(end[column]) for end in (sums.low, sums.high)]
-            assumed = [float(end[column]) for end in ends]
-            edges = _edges(cuts, known, assumed)
-            parts = np.arange(PARTS) / PARTS
-            fine = np.append((edges[:-1, None] + parts * np.diff(edges)[:, None]).ravel(), edges[-1])
-            cumulated = _cumulated(low, high, _bell(fine, *assumed).reshape(-1, PARTS))
-            start, end = cumulated[low * PARTS], cumulated[(high + 1) * PARTS]
-            numbers = np.interp(start + of_rows * (end - start), cumulated, fine)
-            if sums.values and (cuts == np.round(cuts)).all():
-                numbers = np.floor(numbers)  # whole numbers below the next threshold
-            x[:, column] = np.maximum(numbers, edges[low])
+    rank, alike = _ranks(np.concatenate(boxes, axis=1), random)
+    for index, (values, cuts) in enumerate(zip(grid.values, grid.cuts, strict=True)):
+        if values is None and not len(cuts):
+            continue
+        mean, deviation = (ends[0][index] + ends[1][index]) / 2, (ends[1][index] - ends[0][index]) / 4
+        column = _public(values) if values is not None else _numbers(sums, cuts, index, mean, deviation)
+        low, high = (part[:, index].astype(np.intp) for part in boxes)
+        mass = _masses(column, low, high, mean, deviation)
+        cumulated = np.concatenate([[0.0], np.cumsum(mass)])
+        first, last = np.searchsorted(column.code, low), np.searchsorted(column.code, high, side="right")
+        start, end = cumulated[first], cumulated[last]
+        at = np.searchsorted(cumulated, start + (rank + 0.5) / alike * (end - start), side="right") - 1
+        alone = np.flatnonzero(alike == 1)
+        bounds, number = np.unique(np.stack([first, last], 1)[alone], axis=0, return_inverse=True)
+        nearest = [begin + _likeliest(column.points[begin:to], mass[begin:to], deviation) for begin, to in bounds]
+        at[alone] = np.array(nearest, dtype=np.intp)[number.ravel()] if len(alone) else at[alone]
+        x[:, index] = column.points[np.clip(at, first, last - 1)]
     return x
 
 
-def _shares(keys: Ints, random: np.random.Generator) -> Floats:
-    """(n,) of each row the middle of its part of 0 to 1; rows with the same keys (n, k) share it in a random order."""
+def _ranks(keys: Ints, random: np.random.Generator) -> tuple[Ints, Ints]:
+    """(n,) the place of each row among those with the same keys (n, k), in a random order, and how many these are."""
     _, number, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     number = number.ravel()
     order = np.lexsort((random.random(len(keys)), number))
-    rank = np.empty(len(keys))
+    rank = np.empty(len(keys), dtype=np.int64)
     rank[order] = np.arange(len(keys)) - np.repeat(np.cumsum(count) - count, count)
-    return np.asarray((rank + 0.5) / count[number])
+    return rank, count[number]
 
 
-def _bell(fine: Floats, low: float, high: float) -> Floats:
-    """(m - 1,) the weight between each two of (m,) points: most in the middle of what is assumed."""
-    middle = (fine[1:] + fine[:-1]) / 2
-    distance = (middle - (low + high) / 2) / max((high - low) / 4, np.finfo(float).tiny)
-    return np.asarray(np.diff(fine) * (np.exp(-(distance**2) / 2) + FLOOR) + np.finfo(float).tiny)
+def _likeliest(points: Floats, mass: Floats, deviation: float) -> int:
+    """Which of some points has most of the mass near it; the middle one of several."""
+    first, last = (np.searchsorted(points, points + side * NEAR * deviation) for side in (-1, 1))
+    cumulated = np.concatenate([[0.0], np.cumsum(mass)])
+    near = cumulated[np.maximum(last, first + 1)] - cumulated[first]  # at least the point itself
+    best = np.flatnonzero(near >= near.max() * (1 - 1e-9))
+    middle = float((points * mass).sum() / max(mass.sum(), TINY))
+    return int(best[np.abs(points[best] - middle).argmin()])
 
 
-def _cumulated(low: Ints, high: Ints, weight: Floats) -> Floats:
-    """(codes * parts + 1,) sums of the frequencies that fit all rows best (EM), shared by weight (codes, parts)."""
-    codes, prior = np.arange(len(weight)), weight.sum(1) / weight.sum()
-    within = (low[:, None] <= codes) & (codes <= high[:, None])  # (n, codes)
-    mass = prior
+def _public(values: Floats) -> _Column:
+    return _Column(values, np.arange(len(values)), np.ones(len(values)))
+
+
+def _numbers(sums: BoostedSums, cuts: Floats, index: int, mean: float, deviation: float) -> _Column:
+    """Numbers between thresholds: whole ones, or the middles of parts."""
+    known = [np.nan if end is None else float(end[index]) for end in (sums.low, sums.high)]
+    edges = _edges(cuts, known, (mean - 2 * deviation, mean + 2 * deviation))
+    side = "right" if sums.strict else "left"
+    if sums.values and (cuts == np.round(cuts)).all() and edges[-1] - edges[0] < MAX_WHOLE:
+        points = np.arange(np.ceil(edges[0]), np.floor(edges[-1]) + 1)
+        code = np.searchsorted(cuts, points, side)
+        if len(np.unique(code)) == len(cuts) + 1:
+            return _Column(points, code, np.ones(len(points)))
+    parts, size = (np.arange(PARTS) + 0.5) / PARTS, np.diff(edges)
+    points = (edges[:-1, None] + parts * size[:, None]).ravel()
+    bell = np.exp(-(((points - mean) / max(deviation, TINY)) ** 2) / 2) + FLAT
+    weight = np.maximum(np.repeat(size / PARTS, PARTS) * bell, TINY)
+    return _Column(points, np.repeat(np.arange(len(size)), PARTS), weight)
+
+
+def _masses(column: _Column, low: Ints, high: Ints, mean: float, deviation: float) -> Floats:
+    """(k,) the share of each point: within codes by moments, of codes those that fit all rows best."""
+    codes, scale = column.code[-1] + 1, max(deviation, TINY)
+    unit = np.clip((column.points - mean) / scale, -8, 8)
+    powers, zero = np.stack([unit, unit**2], 1), np.zeros(1, dtype=np.intp)
+    moments = np.array([0.0, 1.0])
+    within = (low[:, None] <= np.arange(codes)) & (np.arange(codes) <= high[:, None])  # (n, codes)
+    _, mass = most_random(powers, column.weight, zero, np.ones(1), moments)
+    share = prior = np.bincount(column.code, mass, codes)
     for _ in range(UPDATES):
-        parts = within * mass
-        mass = (parts / parts.sum(1, keepdims=True)).sum(0) + SMOOTHING * len(weight) * prior
-    shared = mass[:, None] * weight / weight.sum(1, keepdims=True)
-    return np.concatenate([[0.0], np.cumsum(shared)])
+        parts = within * share
+        share = (parts / np.maximum(parts.sum(1, keepdims=True), TINY)).sum(0) + SMOOTHING * codes * prior
+        share = share / share.sum()
+    # codes have their frequencies now, and points the moments once more, as far as codes allow
+    used, first = np.unique(column.code, return_index=True)
+    _, mass = most_random(powers, np.maximum(mass, TINY), first, np.maximum(share[used], TINY), moments)
+    return mass
 
 
 def _edges(cuts: Floats, known: Sequence[float], assumed: Sequence[float]) -> Floats:
     """Where bins begin and end: at thresholds; outside at extremes that the file tells, or about two bins away."""
     step = 2 * float(np.ptp(cuts)) / (len(cuts) - 1) if len(cuts) > 1 else np.inf
     first, last = max(min(assumed[0], cuts[0]), cuts[0] - step), min(max(assumed[1], cuts[-1]), cuts[-1] + step)
-    if cuts[0] >= 0:
+    if cuts[0] > 0:
         first = max(first, 0.0)  # few columns have values of both signs on one side of all thresholds
     ends = [guess if np.isnan(end) else end for end, guess in zip(known, (first, last), strict=True)]
     return np.concatenate([[ends[0]], cuts, [ends[1]]])
