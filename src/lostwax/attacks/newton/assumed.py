@@ -18,6 +18,7 @@ from lostwax.attacks.newton.whole_sets import RACING, WholeSets
 from lostwax.games import Hints, Records, Release
 from lostwax.learning.coordinates import Coordinates
 from lostwax.progress import counted
+from lostwax.trainers.descent import as_descent
 
 FACTORS = torch.linspace(-4.0, 4.0, 17)  # logarithms of learning rates over the assumed one, tried at the start
 DIFFERENCE = 1e-4  # of the logarithm, for the derivative
@@ -118,7 +119,7 @@ class AssumedSets(Inverting):
         nearby = float(f"{rate:.{DIGITS}g}")  # which somebody may have typed
         rate = nearby if abs(nearby - rate) <= ROUND * rate else rate
         exact, quick = (replace(part, trainer=replace(part.trainer, lr=rate)) for part in (sets.exact, sets.quick))
-        published = sets.published._replace(trainer=exact.trainer)
+        published = sets.published._replace(trainer=replace(as_descent(sets.published.trainer), lr=rate))
         found = SetProblem.of(exact, quick, sets.prior, release, None)
         polisher = SetPolisher.of(found, exact, published, sets.jacobians)
         inversion = polisher.solve(ended.a[:-1], ended.label, RACING, released)._replace(trainer=published.trainer)
