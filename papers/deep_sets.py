@@ -154,6 +154,9 @@ GAMES = {
         for name, trainer in OPTIMISERS.items()
     },
     "cnn2_labels": Game(given=False),
+    "cnn2_rate": Game(
+        attack=replace(ATTACK, assumed=tuple(replace(TRAINER, lr=1.0, steps=steps) for steps in (5, 10)))
+    ),
     "cnn2_50_steps": Game(trainer=replace(TRAINER, steps=50)),
     "cnn2_relu": Game(net=lambda: cnn(activation=nn.ReLU)),
     "cnn2_6_records": Game(size=6),

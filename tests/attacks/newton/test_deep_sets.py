@@ -58,7 +58,7 @@ def digits():
 
 
 def errors(net, trainer, rows, *, believed=None, given=True, attack=lw.Newton(jacobians=2)):  # noqa: B008
-    """Whether it is certified, and the squared error of the guess nearest to each record."""
+    """The answer, and the squared error of the guess nearest to each record."""
     prior, pool = digits()
     own = pool[torch.tensor(rows)]
     cohort = Cohort(pool[:0], own[torch.arange(len(rows))[None]], torch.arange(1))
@@ -67,21 +67,29 @@ def errors(net, trainer, rows, *, believed=None, given=True, attack=lw.Newton(ja
     hints = Hints(labels=cohort.own.y) if given else None
     (inversion,) = attack.prepare(knowledge, seed=1).invert(release, hints)
     guesses = inversion.record.view(len(rows), -1)
-    return inversion.certified, (guesses[:, None] - own.x.flatten(1)).square().mean(2).amin(0)
+    return inversion, (guesses[:, None] - own.x.flatten(1)).square().mean(2).amin(0)
 
 
-@pytest.mark.parametrize("kind", ["elu", "group norm", "batch norm"])
 @pytest.mark.parametrize("trainer", TRAINERS.values(), ids=TRAINERS)
-def test_two_digits_to_the_last_digits(kind, trainer):
+def test_two_digits_to_the_last_digits(trainer):
     torch.manual_seed(0)
-    certified, error = errors(NETS[kind](), trainer, [0, 1])
-    assert certified
+    inversion, error = errors(convolutional(), trainer, [0, 1])
+    assert inversion.certified
     assert error.max() < 1e-15
 
 
+@pytest.mark.parametrize("kind", ["group norm", "batch norm"])
+def test_a_norm_hides_how_bright_pictures_are(kind):
+    """Without its eps, pictures times any factor would give the same weights: so the rest is found, and this hardly."""
+    torch.manual_seed(0)
+    inversion, error = errors(NETS[kind](), replace(TRAINERS["gd"], steps=2), [0])
+    assert error.max() < 1e-3
+    assert not inversion.certified or error.max() < 1e-10
+
+
 def test_labels_that_nobody_told():
-    certified, error = errors(convolutional(), TRAINERS["gd"], [0, 1, 2], given=False)
-    assert certified
+    inversion, error = errors(convolutional(), TRAINERS["gd"], [0, 1, 2], given=False)
+    assert inversion.certified, (inversion.residual, inversion.rounding, error)
     assert error.max() < 1e-15
 
 
@@ -95,15 +103,15 @@ def test_of_two_hundred_sets_no_certificate_is_wrong(part):
         trainer = TRAINERS[str(random.choice(list(TRAINERS)))]
         believed = replace(trainer, lr=1.1 * trainer.lr) if number % 5 == 0 else None
         rows = random.choice(100, random.integers(1, 4), replace=False).tolist()
-        certified, error = errors(net, trainer, rows, believed=believed, given=bool(number % 3))
-        assert not certified or error.max() < 1e-6, number
-        assert not certified or believed is None, number
+        inversion, error = errors(net, trainer, rows, believed=believed, given=bool(number % 3))
+        assert not inversion.certified or error.max() < 1e-6, number
+        assert not inversion.certified or believed is None, number
 
 
 def test_by_products_where_a_jacobian_would_be_too_large(monkeypatch):
     monkeypatch.setattr(whole_sets, "MOST_NUMBERS", 10)
-    certified, error = errors(convolutional(), replace(TRAINERS["gd"], steps=2), [0])
-    assert certified
+    inversion, error = errors(convolutional(), replace(TRAINERS["gd"], steps=2), [0])
+    assert inversion.certified, (inversion.residual, inversion.rounding, error)
     assert error.max() < 1e-15
 
 
@@ -113,8 +121,8 @@ def test_products_certify_nothing_that_the_weights_do_not_determine(monkeypatch)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.Tanh(), nn.Linear(5, 12), nn.Tanh(), nn.Linear(12, 3))
     net[1].requires_grad_(False)
-    certified, error = errors(net, replace(TRAINERS["gd"], steps=2), [0], attack=lw.Newton(jacobians=1))
-    assert not certified
+    inversion, error = errors(net, replace(TRAINERS["gd"], steps=2), [0], attack=lw.Newton(jacobians=1))
+    assert not inversion.certified
     assert error.max() > 1e-4
 
 
@@ -137,5 +145,7 @@ def test_a_learning_rate_that_the_weights_cannot_tell_from_the_records_certifies
     trainer = replace(TRAINERS["gd"], steps=1, init=lw.inits.FromNet())
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3, bias=False))
     nn.init.zeros_(net[1].weight)
-    assert errors(net, trainer, [0])[0]
-    assert not errors(net, trainer, [0], attack=lw.Newton(jacobians=2, assumed=(replace(trainer, lr=0.1),)))[0]
+    assert errors(net, trainer, [0])[0].certified
+    assert not errors(net, trainer, [0], attack=lw.Newton(jacobians=2, assumed=(replace(trainer, lr=0.1),)))[
+        0
+    ].certified

@@ -18,10 +18,12 @@ from lostwax.attacks.newton.whole_sets import RACING, WholeSets
 from lostwax.games import Hints, Records, Release
 from lostwax.learning.coordinates import Coordinates
 from lostwax.progress import counted
+from lostwax.trainers.descent import as_descent
 
 FACTORS = torch.linspace(-4.0, 4.0, 17)  # logarithms of learning rates over the assumed one, tried at the start
 DIFFERENCE = 1e-4  # of the logarithm, for the derivative
 DIGITS = 4  # of a learning rate that somebody set, at most
+SEEN = 1e-6  # of the derivative: with less that records do not explain, it may be the difference's own error
 ROUND = 1e-6  # share by which a rate may differ from one with so few digits
 
 
@@ -117,7 +119,7 @@ class AssumedSets(Inverting):
         nearby = float(f"{rate:.{DIGITS}g}")  # which somebody may have typed
         rate = nearby if abs(nearby - rate) <= ROUND * rate else rate
         exact, quick = (replace(part, trainer=replace(part.trainer, lr=rate)) for part in (sets.exact, sets.quick))
-        published = sets.published._replace(trainer=replace(sets.published.trainer, lr=rate))
+        published = sets.published._replace(trainer=replace(as_descent(sets.published.trainer), lr=rate))
         found = SetProblem.of(exact, quick, sets.prior, release, None)
         polisher = SetPolisher.of(found, exact, published, sets.jacobians)
         inversion = polisher.solve(ended.a[:-1], ended.label, RACING, released)._replace(trainer=published.trainer)
@@ -142,6 +144,8 @@ class AssumedSets(Inverting):
         jacobian = polisher.problem.exact_tangents(a, inversion.label).double() * deviation
         along = torch.linalg.lstsq(jacobian, by_rate[:, None]).solution[:, 0]
         left = (by_rate - jacobian @ along).square().sum()
+        if float(left) <= (SEEN * float(by_rate.norm())) ** 2:
+            return False
         of_rate = noise_of(point, inversion.rounding) / left.clamp_min(1e-300)
         squared = polisher.problem.coordinates.squared
         variance, prior = (

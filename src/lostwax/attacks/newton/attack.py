@@ -122,6 +122,8 @@ class Newton:
             )
         if (weights := _weights(knowledge)) < (numbers := _numbers(knowledge)):
             return f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
+        if any(undefended(assumed) is not assumed for assumed in self.assumed):
+            return "assumed ways of training cannot be defended ones. Leave the defences out."
         if known is None and self.assumed:
             reasons = (replace(self, assumed=()).objection(each) for each in self._assumed(knowledge))
             return next((reason for reason in reasons if reason is not None), None)
@@ -190,6 +192,7 @@ class Newton:
         if knowledge.facts.known is None:
             unknowns = _unknowns(knowledge)
             models = 2 * (DRAWN + 1) + (1 + STARTS) * SET_JACOBIANS * unknowns  # of a release and of a null
+            models *= max(1, len(self.assumed))
             memory = float(2 * DOUBLE * (rate.features * unknowns + unknowns**2))
             return Cost(models * games * rate.training, memory)
         bank = (TABLES + 1) * (self.bank + groups) * rate.features

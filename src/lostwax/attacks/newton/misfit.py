@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lostwax.attacks.least_squares import GameSearch, Point
 from lostwax.attacks.newton.training_map import POLISHING, Problem
-from lostwax.games import Records, Release
+from lostwax.games import Records
 from lostwax.learning.coordinates import flat
 from lostwax.learning.costs import DOUBLE
 from lostwax.seeds import generator
@@ -126,7 +126,8 @@ class AnswerCheck:
 
     def effect(self) -> float:
         """How far the answer moves the weights, by its gradients and by how far other records move them by theirs."""
-        weights = self.problem.exact.in_units(Release(self._models[-1]).flat())
+        z = self.problem.coordinates(torch.cat([self.point.a[None], self._near]))
+        weights = self.problem.exact(z, self.point.label.expand(len(z), -1)).double()
         pushed = self._differences(self._near)  # (COMPARED,)
         return float(self._slope.norm() * ((weights[1:] - weights[0]).norm(dim=1) / pushed).median())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -32,7 +32,8 @@ INEXACT = 0.01  # of the gradient: what steps may leave of it
 DRAWS = 4  # of the prior, for a certificate
 
 
-class Repeated(NamedTuple):
+@dataclass(frozen=True)
+class Repeated:
     """The coordinates of records one after the other, as `Coordinates.times` without its table."""
 
     record: Coordinates
@@ -63,7 +64,7 @@ class Repeated(NamedTuple):
         return (self._each(z) @ self.record.directions.mT).flatten(-2)
 
     def _each(self, values: Tensor) -> Tensor:
-        return values.unflatten(-1, (self.count, -1))
+        return values.view(*values.shape[:-1], self.count, -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +72,7 @@ class RangedProducts(RangedProblem):
     """The sum of `RangedProblem`, whose steps are by conjugate gradients; it is linearised in float64."""
 
     inside: NumberRange
+    coordinates: Any  # Repeated
 
     def linear(self, a: Tensor, label: Tensor) -> Any:
         """The training itself."""
@@ -87,7 +89,8 @@ class RangedProducts(RangedProblem):
 
         def curved(step: Tensor) -> Tensor:
             moved = self.coordinates.along(step)  # (1, u)
-            return products(training, self.coordinates, step) + weight * self.coordinates.slope((excess != 0) * moved)
+            drawn_back: Tensor = self.coordinates.slope((excess != 0) * moved)
+            return products(training, self.coordinates, step) + weight * drawn_back
 
         slope = training.backward(search.point.residual[None]).double()[0] + weight * excess
         steps = conjugate_gradients(
@@ -119,8 +122,7 @@ class ProductSets(SetProblem):
         drawn = torch.from_numpy(generator(0, "curvature").standard_normal((1, k * len(record.directions)))).to(mean)
         moved = Unrolled.of(exact, mean, label).forward(coordinates.along(drawn))
         scale = float(moved.square().sum() / drawn.square().sum())
-        problem: Any = RangedProducts(exact, quick, coordinates, inside, scale)  # type: ignore[arg-type]
-        return cls(problem, released, prior, inside, None)
+        return cls(RangedProducts(exact, quick, coordinates, inside, scale), released, prior, inside, None)
 
     def descend(self, a: Tensor, label: Tensor, jacobians: int, enough: float = 0.0) -> TrainingSearch:
         """From unknowns (r,) of classes (k,)."""
@@ -153,7 +155,8 @@ class ProductPolisher(SetPolisher):
         them: what is left of e is a draw of the posterior (sample-then-optimise; Matthews et al. 2017). What the
         products have not seen is left as it was, so that too few of them cannot give a certificate.
         """
-        coordinates, k = self.problem.coordinates, self.whole.secrets
+        coordinates: Any = self.problem.coordinates
+        k = self.whole.secrets
         draw = generator(self.published.seed, "adversary", "posterior").standard_normal
         unit = torch.from_numpy(draw((DRAWS, len(point.a)))).to(point.a)
         drawn = unit * self.prior_variance.sqrt()
