@@ -369,7 +369,7 @@ def test_columns_from_a_billionth_to_a_billion(kind, seed):
 def test_far_more_features_than_rows(model):
     """No residual is left to divide by, but the weights point out of the span of the known rows."""
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(10, 3_000)), rng.normal(size=10)
+    X, y = rng.normal(size=(10, 10_000)), rng.normal(size=10)
     audit = lw.audit(clone(model).fit(X, y), (X, y))
     one_number(audit)
     assert audit.findings[0].rebuilt.all()
