@@ -16,8 +16,9 @@ from lostwax.attacks.newton.inverter import Inverter
 from lostwax.attacks.newton.matrix_free import MatrixFree
 from lostwax.attacks.newton.misfit import MODELS, OtherRecords, compared_bytes
 from lostwax.attacks.newton.set_problem import first_layer
+from lostwax.attacks.newton.set_products import DRAWS, ENOUGH, PRODUCTS
 from lostwax.attacks.newton.training_map import Problem, Published, TrainingMap
-from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, WholeSets
+from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, WholeSets, needs_products
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Attack, AttackFacts, Cohort, Knowledge, Records, Trainer
@@ -125,6 +126,10 @@ class Newton:
         if any(undefended(assumed) is not assumed for assumed in self.assumed):
             return "assumed ways of training cannot be defended ones. Leave the defences out."
         if known is None and self.assumed:
+            if needs_products(numbers, weights):
+                return (
+                    "it solves for a learning rate with tables of all numbers, which are too many. Leave assumed out."
+                )
             reasons = (replace(self, assumed=()).objection(each) for each in self._assumed(knowledge))
             return next((reason for reason in reasons if reason is not None), None)
         if known is None:
@@ -178,7 +183,8 @@ class Newton:
                 "with batches in an order, it needs the label of each record, which the adversary does not have. Use "
                 "full batches (GD)."
             )
-        if (unknowns := _unknowns(knowledge)) > MOST_NUMBERS:
+        unknowns = _unknowns(knowledge)
+        if unknowns < _numbers(knowledge) and unknowns > MOST_NUMBERS:  # within a space there are no products
             return f"{unknowns} secret numbers are too many for its tables. Use a smaller training set."
         return None
 
@@ -191,10 +197,14 @@ class Newton:
         groups, numbers = classes(knowledge), knowledge.prior.x.shape[1:].numel()
         if knowledge.facts.known is None:
             unknowns = _unknowns(knowledge)
-            models = 2 * (DRAWN + 1) + (1 + STARTS) * SET_JACOBIANS * unknowns  # of a release and of a null
-            models *= max(1, len(self.assumed))
-            memory = float(2 * DOUBLE * (rate.features * unknowns + unknowns**2))
-            return Cost(models * games * rate.training, memory)
+            ways, jacobians = max(1, len(self.assumed)), (1 + STARTS) * SET_JACOBIANS
+            if unknowns == _numbers(knowledge) and needs_products(unknowns, rate.features):
+                steps = as_descent(undefended(knowledge.trainer)).batches.steps(knowledge.facts.secrets)
+                jacobian, stored = PAIR * min(PRODUCTS, ENOUGH * unknowns), (1 + DRAWS) * steps * rate.features
+            else:
+                jacobian, stored = unknowns, rate.features * unknowns + unknowns**2
+            models = 2 * (DRAWN + 1) + jacobians * jacobian  # of a release and of a null
+            return Cost(models * ways * games * rate.training, float(2 * DOUBLE * stored))
         bank = (TABLES + 1) * (self.bank + groups) * rate.features
         if self.products is not None:
             return Cost((self.bank + PAIR * self.products * games) * rate.training, float(SINGLE * bank))

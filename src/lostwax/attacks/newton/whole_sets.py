@@ -30,10 +30,16 @@ RACED, RACING = 16, 3  # combinations of labels that take this many steps, where
 LABELLINGS = 4  # of them that are followed to the end
 STARTS, FEW_STARTS = 5, 2  # for each of them, at most; the same for large sets that corners show most of
 MOST_NUMBERS = 20_000  # unknown: a square table of them takes 3 GB
+MOST_DERIVATIVES = 1_000_000_000  # 8 GB
 DRAWN, AVERAGED = 256, 3  # starts that are compared, and prior records that one averages for each secret
 BLURRED = 3e-2  # of the range: the most noise in which corners are looked for
 EXPLAINED = 0.1  # of the residual: if labels leave more of it, a corner is no record, and far from any
 FOUND = 0.5  # of the records: the fewest corners that a search begins with
+
+
+def needs_products(unknowns: int, weights: int) -> bool:
+    """True if a Jacobian of all numbers, or its square, is too large to hold."""
+    return unknowns > MOST_NUMBERS or unknowns * weights > MOST_DERIVATIVES
 
 
 @dataclass(frozen=True)
@@ -168,7 +174,7 @@ class WholeSets(Inverting):
             return self.blind(labels)
         span = record_span(self.exact, release)
         sets: SetProblem
-        if span is None and self.exact.unknowns > MOST_NUMBERS:
+        if span is None and needs_products(self.exact.unknowns, released.shape[1]):
             sets = ProductSets.of_numbers(self.exact, self.quick, self.prior, release)
             polisher: SetPolisher = ProductPolisher.of(sets, self.exact, self.published, self.jacobians)
         else:
