@@ -6,14 +6,18 @@ or the narrowest reached; dp-accounting's loss distribution (remove direction) g
 
 import argparse
 import math
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
-from lostwax.bounds import monte_carlo
 from lostwax.bounds.random_batches import subsampled
 from lostwax_dev.results import Row, parse, write_rows
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "papers"))
+from lib.other_bounds import monte_carlo
 
 SETTINGS = (  # noise, rate, steps, baseline
     (1.05507, 0.02, 1000, 0.1),

@@ -68,7 +68,7 @@ def measured(train, models):
 
 
 def trained(engine, game, models, seed):
-    return engine(game.trainer, game.net, game.threat, game.pool, models=models, seed=seed)
+    return engine(game._replace(seed=seed), models)
 
 
 def scaling(known, prior):

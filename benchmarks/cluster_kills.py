@@ -168,7 +168,7 @@ KINDS = {
     ),
     "ensemble": Kind("net, Ensemble", lambda engine, _: informed(lw.Ensemble(members=40, rounds=2), engine, games=2)),
     "released": Kind("released net and its data, Newton's games", released, number=1),
-    "weak": Kind("whole sets, a decoder with its checkpoint", weak, "decoder/state.safetensors", 1),
+    "weak": Kind("whole sets, a decoder with its checkpoint", weak, "decoder/*.safetensors", 1),
 }
 
 

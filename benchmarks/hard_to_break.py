@@ -1,6 +1,6 @@
 """Kills, damaged files and hostile inputs: is anything lost, silently changed, raised raw, or Python ended?
 
-    python benchmarks/hard_to_break.py [--part kills|damages|inputs]
+    python benchmarks/hard_to_break.py [--part kills|damages|inputs] [--seed SEED]
 
 - 300 kills: at every kind of change to a folder (tests/operations.py: the process dies before it opens, renames, makes
   or deletes a file, or amid a write), and by SIGKILL at random moments of `lw.simulate`. Afterwards the same is run
@@ -52,7 +52,7 @@ def killed_at_changes(kills: int) -> Row:
             print(f"{name}: {kills} kills, {'something was lost' if child.exitcode else 'nothing lost'}", flush=True)
     count = kills * len(OPERATIONS)
     words = f"{count} kills at changes to a folder, {len(OPERATIONS)} operations: operations that lost something"
-    return Row("kills.changes", words, lost, seed=SEED)
+    return Row("kills.changes", words, lost)
 
 
 def simulated(folder: Path, after: float | None = None) -> float:
@@ -69,8 +69,8 @@ def simulated(folder: Path, after: float | None = None) -> float:
     return time.perf_counter() - start
 
 
-def killed_at_random(kills: int) -> list[Row]:
-    draws, changed, amid = random.Random(SEED), 0, 0
+def killed_at_random(kills: int, seed: int) -> list[Row]:
+    draws, changed, amid = random.Random(seed), 0, 0
     with tempfile.TemporaryDirectory() as space:
         whole = Path(space) / "whole"
         seconds = simulated(whole)
@@ -85,20 +85,20 @@ def killed_at_random(kills: int) -> list[Row]:
     print(f"{kills} kills of simulate, {amid} of them amid the store: {changed} stores changed", flush=True)
     return [
         Row(
-            "kills.random", f"{kills} SIGKILLs of lw.simulate: stores with other bytes once resumed", changed, seed=SEED
+            "kills.random", f"{kills} SIGKILLs of lw.simulate: stores with other bytes once resumed", changed, seed=seed
         ),
-        Row("kills.amid", "of these, kills that left a store in part", amid, seed=SEED),
+        Row("kills.amid", "of these, kills that left a store in part", amid, seed=seed),
     ]
 
 
-def table(name: str, played: list[Found]) -> list[Row]:
+def table(name: str, played: list[Found], seed: int) -> list[Row]:
     print(describe(played), flush=True)
     number, outcomes = Counter(one.case.kind for one in played), Counter((one.case.kind, one.outcome) for one in played)
     rows = []
     for kind in sorted(number):
         refused = outcomes[kind, Outcome.REFUSED]
         words = f"{kind}: {number[kind]:,} inputs, {refused:,} refused by name; raw, slow or silently wrong"
-        rows.append(Row(f"{name}.{kind}", words, sum(outcomes[kind, bug] for bug in BUGS), seed=SEED))
+        rows.append(Row(f"{name}.{kind}", words, sum(outcomes[kind, bug] for bug in BUGS), seed=seed))
     return rows
 
 
@@ -106,17 +106,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--smaller", type=int, default=1, help="a share of everything, to try this script")
     parser.add_argument("--part", choices=("kills", "damages", "inputs"), help="only this one, beside earlier rows")
+    parser.add_argument("--seed", type=int, default=SEED, help="another one gives other kills, damages and inputs")
     options = parse(parser)
-    by, part, rows = options.smaller, options.part, list[Row]()
+    by, part, seed, rows = options.smaller, options.part, options.seed, list[Row]()
     torch.set_num_threads(1)
     if part in (None, "kills"):
         rows.append(killed_at_changes(max(2 * KILLS // 3 // len(OPERATIONS) // by, 1)))
-        rows += killed_at_random(KILLS // 3 // by)
+        rows += killed_at_random(KILLS // 3 // by, seed)
     if part in (None, "damages"):
-        damages = islice(kept.cases(np.random.default_rng(SEED)), DAMAGES // by)
-        rows += table("damages", [play(case) for case in damages])
+        damages = islice(kept.cases(np.random.default_rng(seed)), DAMAGES // by)
+        rows += table("damages", [play(case) for case in damages], seed)
     if part in (None, "inputs"):
-        rows += table("inputs", run(INPUTS // by, SEED, progress=True))
+        rows += table("inputs", run(INPUTS // by, seed, progress=True), seed)
     if by == 1:
         print(f"written to {write_rows(__file__, rows, keep_others=part is not None)}")
     sys.exit(any(row.value for row in rows if row.id != "kills.amid"))

@@ -8,7 +8,9 @@ says that the coefficients have nothing to do with it. Intervals are of the mean
 """
 
 import argparse
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from torch import nn
@@ -16,6 +18,9 @@ from torch import nn
 import lostwax as lw
 from lostwax.games import Knowledge
 from lostwax_dev.results import Row, parse, write_rows
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "papers"))
+from lib.traces import agreement, row_scales
 
 NETS = {"2 layers": (64, 10, 10), "4 layers": (64, 10, 10, 10, 10)}
 ERASURES = {"start": lw.attacks.mnemonist.ToStart(), "mean": lw.attacks.mnemonist.ToMean()}
@@ -49,11 +54,11 @@ def agreements(game, cohort):
     """One correlation for each way to put rows back."""
     reconstruct = lw.KernelRidge().prepare(game, seed=0)
     release = game.trainer(game.net, cohort, seed=1)
-    scales = lw.attacks.mnemonist.row_scales(game.trainer, game.net, cohort, seed=1).of("1")
+    scales = row_scales(game.trainer, game.net, cohort, seed=1).of("1")
     return [
-        lw.attacks.Mnemonist(masks=100, erase=erase)(reconstruct, game, release, cohort.own, seed=0)
-        .agreement(scales)
-        .spearman.value
+        agreement(
+            lw.attacks.Mnemonist(masks=100, erase=erase)(reconstruct, game, release, cohort.own, seed=0), scales
+        ).spearman.value
         for erase in ERASURES.values()
     ]
 

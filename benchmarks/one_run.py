@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import lostwax as lw
 from lostwax.bounds import FullBatch, Poisson
-from lostwax.bounds.inequalities import epsilon_of
+from lostwax.bounds.closed_forms import epsilon_of
 from lostwax.claims.one_run import ALARM, Claim, counted, judged, least_epsilon
 from lostwax.trainers.dpsgd import noise_for
 from lostwax_dev.results import Row, parse, write_rows

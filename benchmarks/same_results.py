@@ -50,7 +50,7 @@ NEW_KEYS = {
     "rungs",
     "knowledge_margin",
 }  # that audits of 0.2.0 may lack
-IGNORED = {"provenance", "seconds", "milliseconds_per_record", "notes"}  # notes are text, with or without values
+IGNORED = {"provenance", "seconds", "milliseconds_per_record", "notes", "neurons"}  # text, and what is gone
 TEXT_COMPARED = {"verdicts", "grade"}  # results, although they are text
 COUNTED = {"left_out", "unanswered"}  # lists of sentences: only their length is compared
 NUMBERS_AS_TEXT = {"nan", "inf", "-inf"}

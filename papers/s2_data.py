@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from lib.victims import letters as emnist
+from lib.victims import vgg11
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import fuse_conv_bn_eval
@@ -81,7 +83,7 @@ def letters(options: argparse.Namespace) -> Data:
 
     tau stays that of a prior of digits, so that rates at it can be held against the other rows.
     """
-    digits, letters = mnist(options), lw.records.emnist("all", root=options.data)
+    digits, letters = mnist(options), emnist(options.data)
     names = torch.randint(10, (len(letters),), generator=torch.Generator().manual_seed(options.seed))
     prior = pictures(replace(letters, y=names)).to(options.device)
     return digits._replace(prior=prior.through(digits.backbone))
@@ -107,7 +109,7 @@ def letters_backbone(name: str, options: argparse.Namespace) -> nn.Module:
         raise FileNotFoundError(
             f"no base model at {path}. Write it with papers/s2_pretrain.py{how}, or name its folder: --models."
         )
-    backbone = lw.nets.vgg11(size=SIDE)[:-1]
+    backbone = vgg11(size=SIDE)[:-1]
     backbone.load_state_dict(read_tensors("s2_data", path))
     return backbone
 

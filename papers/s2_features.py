@@ -13,7 +13,6 @@ better, and a head on forty records holds a little more than the means. Rows nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +23,7 @@ from s2_posterior import FeatureReader, class_means
 from s2_table1 import FORTY, TEN_DIGITS, TEN_PICTURES
 from torch import nn
 
-from lostwax.games import Cohort, Records, Release, Step
+from lostwax.games import Cohort, Records, Release
 
 TILE = 16_384  # models at a time
 
@@ -37,10 +36,6 @@ class MeanFeatures:
         """(m, c, d) weights, (m, c) biases of 0."""
         rows = class_means(cohort.own.inputs, cohort.own.y, net.get_parameter("bias").shape[0])
         return Release({"weight": rows, "bias": rows.new_zeros(rows.shape[:2])})
-
-    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """There are no steps."""
-        return iter(())
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         """Any number gives the same."""

@@ -34,6 +34,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from lib.victims import letters as emnist
+from lib.victims import vgg11
 from s1_mnist import parser, write
 from s2_data import PLAIN, SIDE, WEIGHTS, mnist, pictures, scaled, unseen
 from s2_heads import Game, accuracies, head_row, mnist_trainer
@@ -70,7 +72,7 @@ class Source(NamedTuple):
 def sources(options: argparse.Namespace) -> list[Source]:
     """All available data, on the device."""
     folder = find_directory("s2_pretrain", list(OTHERS), options.data)
-    found = [(0.5, lw.records.emnist("all", root=options.data), 4), (0.8, typefaces(), 1)]
+    found = [(0.5, emnist(options.data), 4), (0.8, typefaces(), 1)]
     found += [(share, lw.records.npz(folder / name), 1) for name, share in OTHERS.items() if (folder / name).exists()]
     return [
         Source(share, scaled(records).to(options.device), int(records.y.max()) + 1, turns)
@@ -168,7 +170,7 @@ def pretrained(found: list[Source], options: argparse.Namespace) -> nn.Sequentia
     """The model up to its features."""
     torch.manual_seed(options.seed)
     classes = sum(source.classes for source in found)
-    net = lw.nets.vgg11(classes + CHANGES, size=SIDE)  # which sign it is, and how it was changed
+    net = vgg11(classes + CHANGES, size=SIDE)  # which sign it is, and how it was changed
     for layer in net[:-1]:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from lib.other_bounds import best_success
 from lib.scores import InnerProducts, LargestProducts
 from numpy.typing import NDArray
 from s1_mnist import mean_row, parser, write
@@ -35,7 +36,6 @@ from torch import Tensor
 import lostwax as lw
 from lostwax.access import Weights
 from lostwax.attacks.dp_steps.prior_aware import Score
-from lostwax.bounds import best_success
 from lostwax.games import Cohort, Hints, Knowledge, Records, Release
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.trainers.stacked import Architecture, record_gradients

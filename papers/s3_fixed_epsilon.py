@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from lostwax.bounds import Ceiling, bound
-from lostwax.bounds.inequalities import epsilon_of
+from lostwax.bounds.closed_forms import epsilon_of
 from lostwax_dev.results import Row, add_options, write_rows
 
 STEPS, DELTA = 100, 1e-5

@@ -11,9 +11,10 @@ import argparse
 import math
 
 import numpy as np
+from lib.other_bounds import fano_advantage
 from scipy.special import logsumexp
 
-from lostwax.bounds import bound, fano_advantage
+from lostwax.bounds import bound
 from lostwax.seeds import generator
 from lostwax_dev.results import Row, add_options, write_rows
 

@@ -14,6 +14,7 @@ import argparse
 from dataclasses import replace
 
 import numpy as np
+from lib.traces import row_scales
 from s1_mnist import mean_row, parser, rate_row, write
 from s4_cifar import FIRST_LAYER, GAMES
 
@@ -37,7 +38,7 @@ def play(way: str, known: Records, targets: Records, options: argparse.Namespace
     for run in range(1, options.starts + 1):
         game = GAMES[f"relu_{run}"]
         trainer = replace(game.trainer, lr=lr, init=init(seed=run))
-        scales = lw.attacks.mnemonist.row_scales(trainer, game.net, cohort, seed=options.seed).of(FIRST_LAYER)
+        scales = row_scales(trainer, game.net, cohort, seed=options.seed).of(FIRST_LAYER)
         stored.append(scales.stored.double().mean((0, 2)).cpu().numpy())  # (t,)
     shares = np.stack(stored)  # (starts, t)
     sizes = f"{len(known):,} known, {len(targets)} targets, {len(shares)} initialisations"

@@ -29,6 +29,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+from lib.traces import agreements, row_scales
 from numpy.typing import NDArray
 from s1_mnist import mean_row, write
 from s4_cifar import (
@@ -152,7 +153,7 @@ def storage_rows(
     trainer, threat = knowledge.trainer, knowledge.threat
     assert isinstance(trainer, lw.GD)
     assert isinstance(threat, lw.Informed)
-    scales = lw.attacks.mnemonist.row_scales(trainer, knowledge.net, victims.cohort, seed=options.seed).of(FIRST_LAYER)
+    scales = row_scales(trainer, knowledge.net, victims.cohort, seed=options.seed).of(FIRST_LAYER)
     stored = scales.stored.double().mean(2).cpu().numpy()  # (targets, steps)
     words = f"{name}: share of first-layer rows"
     rows = [
@@ -163,11 +164,11 @@ def storage_rows(
     if not explained:
         return rows
     cohort = InOrder(threat.known).deal(test_on.records, min(EXPLAINED, len(test_on.records)), seed=options.seed)
-    scales = lw.attacks.mnemonist.row_scales(trainer, knowledge.net, cohort, seed=options.seed).of(FIRST_LAYER)
+    scales = row_scales(trainer, knowledge.net, cohort, seed=options.seed).of(FIRST_LAYER)
     for attack, (_, explanation, _) in explained.items():
         every, kept = len(explanation.rows), len(explanation.holding())
         words = f"{name}: Spearman's within a model, coefficients ({attack}) and scales of the first layer"
-        agreed = np.nan_to_num(explanation.agreements(scales))
+        agreed = np.nan_to_num(agreements(explanation, scales))
         rows += [
             Row(f"{name}.{attack}_kept", f"{name}: rows with a negative coefficient ({attack}), of {every}", kept),
             mean_row(f"{name}.{attack}_agreements", words, agreed),

@@ -28,12 +28,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from lib.sentences import TextClassifier
 from torch import Tensor, nn
 
 import lostwax as lw
 from lostwax.attacks.membership import LikeliestRefit
 from lostwax.games import Cohort, Knowledge, Release
-from lostwax.metrics import BagRight, EditDistance, TokensRight
+from lostwax.metrics import BagRight, EditDistance, TokensWrong
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.seeds import generator
 from lostwax_dev.freshness import as_code
@@ -113,7 +114,7 @@ def play(name: str, numbers: Sequence[int], options: argparse.Namespace) -> Iter
         for n, purpose in ((options.known, "known"), (options.prior, "prior"), (options.games, "secrets"))
     )
     torch.manual_seed(options.seed)
-    net = lw.nets.TextClassifier(options.vocabulary, options.length, width=options.width, tied=name == "tied")
+    net = TextClassifier(options.vocabulary, options.length, width=options.width, tied=name == "tied")
     net.tokens.weight.requires_grad_(name != "frozen")
     net = lw.nets.lora(net, RANK) if name.startswith("lora") else net
     asked = torch.tensor(numbers)
@@ -144,13 +145,13 @@ def searched(
         exact = float(torch.equal(guess, truth))
         from_bag = {} if bag is None else {"moved": moved(bag[one], truth[0])}
         yield from_bag | {
-            "right": float(TokensRight()(guess, truth)),
+            "right": 1 - float(TokensWrong()(guess, truth)),
             "bag": float(BagRight()(guess, truth)),
             "exact": exact,
             "certified": float(found.certified),
             "wrong": float(found.certified) * (1 - exact),
             "edits": float(EditDistance()(guess, truth)),
-            "blind": float(TokensRight()(by_chance, truth)),
+            "blind": 1 - float(TokensWrong()(by_chance, truth)),
             "blind_bag": float(BagRight()(by_chance, truth)),
             "prepared": prepared,
             "seconds": seconds,

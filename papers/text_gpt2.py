@@ -41,7 +41,7 @@ import torch
 from text import FAILED, blind, mean, sentences, share
 from torch import Tensor, nn
 
-from lostwax.metrics import BagRight, EditDistance, TokensRight
+from lostwax.metrics import BagRight, EditDistance, TokensWrong
 from lostwax.seeds import generator
 from lostwax_dev.freshness import as_code
 from lostwax_dev.results import Row, add_options, measured_now, write_rows
@@ -203,13 +203,13 @@ def play(name: str, numbers: list[int], options: argparse.Namespace) -> Iterator
         exact, certified = float(torch.equal(guess, truth)), float(best[0] <= CERTAIN)
         yield {
             "moved": float(torch.isin(truth.unique(), moved).double().mean()),
-            "right": float(TokensRight()(guess, truth)),
+            "right": 1 - float(TokensWrong()(guess, truth)),
             "bag": float(BagRight()(guess, truth)),
             "exact": exact,
             "certified": certified,
             "wrong": certified * (1 - exact),
             "edits": float(EditDistance()(guess, truth)),
-            "blind": float(TokensRight()(unigram[number : number + 1], truth)),
+            "blind": 1 - float(TokensWrong()(unigram[number : number + 1], truth)),
             "miss": best[0],
             "seconds": time.perf_counter() - begun,
         }

@@ -47,6 +47,22 @@ def seeded():
     seed_all()
 
 
+ABOUT_INSIDERS = {"test_climb", "test_false_verdicts", "test_ladder", "test_random_problems", "test_same_results"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_games_of_insiders(request):
+    """Insiders who miss several rows play two games for each number of them, outside the modules that are about them.
+
+    By default they take ten times as long as all the rest of a small audit.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.stem not in ABOUT_INSIDERS:
+            patch.setattr("lostwax.audits.climb.GAMES", 2)
+            patch.setattr("lostwax.audits.climb.ENOUGH", 2)
+        yield
+
+
 @pytest.fixture
 def untraced():
     """No coverage is measured: in Python 3.11 a traced thread spins while an exception waits for one that sleeps."""

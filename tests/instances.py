@@ -54,7 +54,6 @@ from lostwax.metrics.errors import (
     LargestError,
     NearPixels,
     SpreadRMSE,
-    TokensRight,
     TokensWrong,
 )
 from lostwax.schedules import Cosine, Linear, StepDecay
@@ -243,7 +242,6 @@ INSTANCES = {
     SquaredEpsilonInsensitive: lambda: (((SquaredEpsilonInsensitive(1e-3), squarederror_instances()[0][1]),)),
     Tweedie: tweedie_instances,
     MSE: lambda: ((MSE(),)),
-    TokensRight: lambda: ((TokensRight(),)),
     TokensWrong: lambda: ((TokensWrong(),)),
     BagRight: lambda: ((BagRight(),)),
     EditDistance: lambda: ((EditDistance(),)),

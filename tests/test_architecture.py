@@ -83,15 +83,21 @@ FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path.name != "__init__
 SHOWS_ITSELF = {"audits/audit.py": {"reports"}}  # audit.plot: loaded when it is called
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_only_from_rooms_above(path):
-    room = room_of(path)
-    assert room in ROOMS, f"{room} has no place in the order of rooms: add it here and to docs/design.md"
-    below = {other for other in local_imports(path) if ROOMS.index(other) > ROOMS.index(room)}
-    below -= SHOWS_ITSELF.get(str(path.relative_to(SOURCE)), set())
-    assert not below, f"{room} imports {sorted(below)}, which stand below it"
+def name_of(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
 
 
+def test_imports_only_from_rooms_above():
+    homeless = {room_of(path) for path in FILES} - set(ROOMS)
+    assert not homeless, f"{homeless} have no place in the order of rooms: add them here and to docs/design.md"
+    for path in FILES:
+        room = room_of(path)
+        below = {other for other in local_imports(path) if ROOMS.index(other) > ROOMS.index(room)}
+        below -= SHOWS_ITSELF.get(name_of(path), set())
+        assert not below, f"{name_of(path)} imports {sorted(below)}, which stand below it"
+
+
+@functools.cache
 def importers():
     """For every module the files that import it, or from it."""
     modules = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in FILES}
@@ -105,20 +111,21 @@ def importers():
     return {modules[name]: paths for name, paths in found.items()}
 
 
-IMPORTERS = importers()
 ALONE = {"__init__", "__main__", "kernel"}  # what Python asks for; what imports Triton
 ALONE |= {"tensorflow_privacy"}  # named after the library that it reads, as users look for it
 SMALL = 60  # lines
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_file_is_one_idea(path):
-    lines = len(path.read_text().splitlines())
-    assert lines <= 500
-    assert path.stem not in {"utils", "helpers", "common", "misc"}
-    exported = path.with_name("__init__.py") in IMPORTERS[path]  # an attack or a metric of its own
-    if lines < SMALL and not exported and path.stem not in ALONE and path.parent.name != "starters":
-        assert len(IMPORTERS[path]) > 1, f"what only one file imports lives in that file, below {SMALL} lines"
+def test_a_file_is_one_idea():
+    lines = {path: len(path.read_text().splitlines()) for path in FILES}
+    assert [name_of(path) for path in FILES if lines[path] > 500] == []
+    assert {path.stem for path in FILES} & {"utils", "helpers", "common", "misc"} == set()
+    alone = []
+    for path in FILES:
+        exported = path.with_name("__init__.py") in importers()[path]  # an attack or a metric of its own
+        if lines[path] < SMALL and not exported and path.stem not in ALONE and path.parent.name != "starters":
+            alone += [name_of(path)] if len(importers()[path]) <= 1 else []
+    assert alone == [], f"what only one file imports lives in that file, below {SMALL} lines"
 
 
 def classes():
@@ -187,8 +194,12 @@ BUDGET = tomllib.loads((Path(__file__).parent.parent / "tools" / "size_budget.to
 APART = {"lines", "files_of_a_walk", "functions_of_a_file", "pronouns"}  # numbers of rooms, files and walks
 
 
-def test_the_house_keeps_to_its_budget():
-    size = measure(SOURCE)
+@pytest.fixture(scope="module")
+def size():
+    return measure(SOURCE)
+
+
+def test_the_house_keeps_to_its_budget(size):
     over = {room: lines for room, lines in size.lines.items() if lines > BUDGET["lines"].get(room, 0)}
     assert not over, "more lines than tools/size_budget.toml allows: what did the change make unnecessary?"
     counted = {name: getattr(size, name) for name in BUDGET if name not in APART}
@@ -196,15 +207,15 @@ def test_the_house_keeps_to_its_budget():
 
 
 @pytest.mark.skipif("functions_of_a_file" not in BUDGET, reason="no budget yet")
-def test_a_file_has_few_functions():
-    files = measure(SOURCE).functions_of_files
+def test_a_file_has_few_functions(size):
+    files = size.functions_of_files
     assert {file: number for file, number in files.items() if number > BUDGET["functions_of_a_file"]} == {}
 
 
 @pytest.mark.skipif("pronouns" not in BUDGET, reason="no budget yet")
-def test_names_say_what_is_held():
+def test_names_say_what_is_held(size):
     """No new `one`, `found` or `held`: a room that is not in the budget has none."""
-    rooms = measure(SOURCE).pronouns_of_rooms
+    rooms = size.pronouns_of_rooms
     assert {room: number for room, number in rooms.items() if number > BUDGET["pronouns"].get(room, 0)} == {}
 
 
@@ -251,11 +262,10 @@ def prose_asked(tree):
             yield node
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_nothing_looks_into_our_own_sentences(path):
+def test_nothing_looks_into_our_own_sentences():
     """A sentence is made from values, once: what is needed later is kept as a value (docs/design.md)."""
-    if str(path.relative_to(SOURCE)) not in MAY_READ_PROSE:
-        assert [ast.unparse(node) for node in prose_asked(nodes(path))] == []
+    looks = [(name_of(path), node) for path in FILES for node in prose_asked(nodes(path))]
+    assert [(name, ast.unparse(node)) for name, node in looks if name not in MAY_READ_PROSE] == []
 
 
 def test_such_a_look_is_found():

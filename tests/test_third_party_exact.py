@@ -26,9 +26,6 @@ class Wrapped:
     def __call__(self, net, cohort, *, seed):
         return self.trainer(net, cohort, seed=seed)
 
-    def transcript(self, net, cohort, *, seed):
-        return self.trainer.transcript(net, cohort, seed=seed)
-
     def tile_size(self, net, cohort):
         return self.trainer.tile_size(net, cohort)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final, runtime_checkable
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import above, between, check_fields, expect
-from lostwax.games import Cohort, DefenceFacts, Release, Step, Trainer, TrainerFacts
+from lostwax.games import Cohort, DefenceFacts, Release, Trainer, TrainerFacts
 from lostwax.games.facts import stated, trainer_facts
 from lostwax.seeds import generator
 
@@ -139,15 +139,10 @@ class Defended:
             first_rounds=None,
             settled=None,
             where_it_tells=None,
-            with_tile=None,
             with_labels=None,
         )
 
-    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        return self.trainer.transcript(net, cohort, seed=seed)
-
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
-        """The trainer's tile size: a defence changes each model separately."""
         return self.trainer.tile_size(net, cohort)
 
 

@@ -17,8 +17,6 @@ def run(out: Path, *, shadows: int = 3_000, victims: int = 400, epochs: int = 20
     from lostwax.reports.figures import draw_rebuilt
 
     names = ("logistic_regression", "kernel_ridge", "reconn", "newton", "erased")
-    if out.exists() and not out.is_dir():
-        raise NotADirectoryError(f"demo: --out {out} is a file. Name a folder.")
     for name in names:
         check_folder(out / name)
     out.mkdir(parents=True, exist_ok=True)

@@ -240,5 +240,4 @@ class Given:
         return start
 
     def __repr__(self) -> str:
-        """A fingerprint instead of the weights, for reports and audits."""
         return f"Given({len(self.state)} tensors, {fingerprint(*self.state.values())})"

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from lostwax.fields import LARGEST_SIZE, check_sizes, is_number, shown
+from lostwax.fields import check_sizes, is_number, shown
 
-__all__ = ["ShortFeatures", "TextClassifier", "cnn", "lora", "mlp", "vgg11"]
+__all__ = ["ShortFeatures", "cnn", "lora", "mlp"]
 
 
 def linear_layer(net: nn.Module) -> nn.Linear | None:
@@ -114,92 +114,6 @@ def cnn(
         *(nn.Conv2d(channels, 16, 4, stride=2), activation(), nn.Conv2d(16, 32, 4), activation()),
         *(nn.Flatten(), nn.Linear(32 * rows * columns, hidden), activation(), nn.Linear(hidden, classes)),
     )
-
-
-POOLED = (2, 6, 8)  # the convolutions that are followed by pooling
-
-
-def vgg11(classes: int = 26, *, channels: int = 1, size: int = 32) -> nn.Sequential:
-    """VGG-11 with a sixteenth of the channels, for square images (Simonyan and Zisserman 2015).
-
-    The base model of the MNIST experiment of Maciazek and Allison 2025. Like their code it pools three times, not five;
-    their appendix D.1 does not say. `vgg11()[:-1]` is its backbone with 256 features.
-    """
-    check_sizes("vgg11", classes=classes, channels=channels)
-    halved = 1 << len(POOLED)
-    if not is_number(size, whole=True) or not halved <= size <= LARGEST_SIZE or size % halved:
-        raise ValueError(
-            f"vgg11: expected a size that is a multiple of {halved} pixels, got {shown(size)}. Scale them."
-        )
-    layers: list[nn.Module] = []
-    for number, (inputs, outputs) in enumerate(pairwise((channels, 4, 8, 16, 16, 32, 32, 32, 32)), 1):
-        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
-        if number in POOLED:
-            layers.append(nn.MaxPool2d(2))
-    layers += [nn.Flatten(), nn.Linear(32 * (size // halved) ** 2, 256), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, classes))
-
-
-class TextClassifier(nn.Module):
-    """A small transformer for sentences of `length` token numbers: pre-norm blocks, mean pooling, a linear head.
-
-    If `tied`, the head is the embeddings of the first `classes` tokens: a class is named by a word.
-    """
-
-    def __init__(
-        self,
-        vocabulary: int,
-        length: int,
-        classes: int = 2,
-        *,
-        width: int = 16,
-        heads: int = 2,
-        layers: int = 2,
-        tied: bool = False,
-    ) -> None:
-        super().__init__()
-        check_sizes("TextClassifier", vocabulary=vocabulary, length=length, classes=classes)
-        check_sizes("TextClassifier", width=width, heads=heads, layers=layers)
-        if width % heads or vocabulary < classes:
-            raise ValueError(
-                "TextClassifier: expected a width that is a multiple of heads, and no more classes than tokens; got "
-                f"vocabulary={vocabulary}, classes={classes}, width={width}, heads={heads}."
-            )
-        self.tokens = nn.Embedding(vocabulary, width)
-        self.positions = nn.Parameter(torch.randn(length, width))
-        self.blocks = nn.Sequential(*(_Block(width, heads) for _ in range(layers)))
-        self.norm = nn.LayerNorm(width)
-        self.head = None if tied else nn.Linear(width, classes)
-        self.classes = classes
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, length) -> (n, classes)."""
-        pooled = self.norm(self.blocks(self.tokens(x) + self.positions)).mean(-2)  # (n, width)
-        if self.head is None:
-            logits: Tensor = pooled @ self.tokens.weight[: self.classes].mT
-        else:
-            logits = self.head(pooled)
-        return logits
-
-
-class _Block(nn.Module):
-    """Self-attention and two linear layers, each added to what came before."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.hidden = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-
-    def forward(self, h: Tensor) -> Tensor:
-        """(n, length, width), the same."""
-        n, length, width = h.shape
-        q, k, v = self.attention(self.before(h)).view(n, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        weights = (q @ k.mT / (width / self.heads) ** 0.5).softmax(-1)  # (n, heads, length, length)
-        h = h + self.out((weights @ v).transpose(1, 2).reshape(n, length, width))
-        changed: Tensor = h + self.hidden(self.between(h))
-        return changed
 
 
 def lora(net: nn.Module, rank: int, *, seed: int = 0) -> nn.Module:

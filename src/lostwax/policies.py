@@ -16,7 +16,6 @@ from lostwax.grades import Grade
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit, Finding
-    from lostwax.audits.ladder import Rung
 
 EXAMPLE = 'max_grade = "not found"'
 LEAST = 0.01  # threshold or ratio of errors; less would pass nearly everything
@@ -93,13 +92,13 @@ class Policy:
     attackers: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, value in (*self._limits(), ("threshold", self.threshold)):
+        for name, value in (*self.stated_limits(), ("threshold", self.threshold)):
             _check(name, name, value)
         if not isinstance(self.attackers, Mapping):
             raise TypeError(f"Policy: expected attackers to be limits by kind, got {shown(self.attackers)}.")
         for kind, limits in self.attackers.items():
             _check_attacker(kind, limits)
-        if not list(self._limits()) and not self.attackers:
+        if not list(self.stated_limits()) and not self.attackers:
             raise ValueError(f"Policy: no limit is set, so everything would pass. Set one of {', '.join(names())}.")
 
     @classmethod
@@ -125,7 +124,7 @@ class Policy:
     def breaches(self, audit: Audit) -> Breaches:
         """Every broken limit, with the line of the audit furthest from it; empty if the audit passes."""
         broken = []
-        for name, allowed in self._limits():
+        for name, allowed in self.stated_limits():
             lines = [("", audit.findings[0])]  # a grade or a ceiling belongs to the audit as a whole
             if name not in OF_THE_WHOLE and len(audit.findings) > 1:
                 lines = [(f"{finding.name}: ", finding) for finding in audit.findings]
@@ -133,13 +132,13 @@ class Policy:
             if breaches := [breach for breach in judged if breach is not None]:
                 broken.append(max(breaches, key=Breach.distance))
         broken += [breach for limit in self.attackers.items() for breach in _of_attacker(*limit, audit)]
-        if not broken and list(self._limits()) and (why := self._why_undecided(audit)) is not None:
-            broken.append(Breach(*next(self._limits()), None, f"this audit cannot decide it. {why}"))
+        if not broken and list(self.stated_limits()) and (why := self._why_undecided(audit)) is not None:
+            broken.append(Breach(*next(self.stated_limits()), None, f"this audit cannot decide it. {why}"))
         return Breaches(broken)
 
     def _why_undecided(self, audit: Audit) -> str | None:
         """Why an audit that breaks no limit does not pass; None if it does."""
-        limits, grade = {name for name, _ in self._limits()}, audit.conclusion.grade
+        limits, grade = {name for name, _ in self.stated_limits()}, audit.conclusion.grade
         if grade is Grade.UNDECIDED or (audit.unanswered and grade is not Grade.LIMITED and limits != {"max_ceiling"}):
             return str(audit.conclusion)
         cells = max((line.cells.exact for line in audit.findings if line.cells is not None), default=0)
@@ -173,7 +172,8 @@ class Policy:
             passes = worst >= allowed if name.startswith("min_") else worst <= allowed
         return None if passes else Breach(name, allowed, worst, f"{line}{words}")
 
-    def _limits(self) -> Iterator[tuple[str, float | str]]:
+    def stated_limits(self) -> Iterator[tuple[str, float | str]]:
+        """Limits of all attackers together, by name."""
         for name in names():
             if (value := getattr(self, name)) is not None:
                 yield name, value
@@ -191,7 +191,7 @@ def names() -> list[str]:
 def limits_of(policy: Policy, breaches: Breaches) -> list[tuple[str, str, str]]:
     """Each limit of the policy: its name, what it allows, and why it is broken (empty: kept)."""
     broken = {breach.limit: breach.why for breach in breaches}
-    allowed = {name: value for name in names() if (value := getattr(policy, name)) is not None}
+    allowed = dict(policy.stated_limits())
     for kind, limits in policy.attackers.items():
         allowed |= {f"attackers.{kind}.{limit}": value for limit, value in limits.items()}
     return [
@@ -247,20 +247,14 @@ def _of_attacker(kind: str, limits: Mapping[str, float | str], audit: Audit) -> 
         name = f"attackers.{kind}.{limit}"
         if not rungs:
             yield Breach(name, allowed, None, "this audit cannot decide it: no attacker of this kind was tried.")
-            continue
-        worst = max(rungs, key=lambda rung: _measure(limit, rung))
-        measured = str(worst.grade) if limit == "max_grade" else worst.interval[1]
-        passes = _measure(limit, worst) <= (Grade(str(allowed)).severity if limit == "max_grade" else float(allowed))
-        if not passes:
-            measured_words = f"the grade is {worst.grade}" if limit == "max_grade" else reached(worst)
-            yield Breach(name, allowed, measured, f"{who(worst.attacker)}: {measured_words}.")
-
-
-def _measure(limit: str, rung: Rung) -> float:
-    """The number that a limit is about; the upper end of an interval."""
-    if limit == "max_grade":
-        return -1 if rung.grade is None else rung.grade.severity
-    return rung.interval[1]
+        elif limit == "max_grade":
+            worst = max(rungs, key=lambda rung: -1 if rung.grade is None else rung.grade.severity)
+            if worst.grade is not None and worst.grade.severity > Grade(str(allowed)).severity:
+                yield Breach(name, allowed, str(worst.grade), f"{who(worst.attacker)}: the grade is {worst.grade}.")
+        else:
+            worst = max(rungs, key=lambda rung: rung.interval[1])
+            if worst.interval[1] > float(allowed):
+                yield Breach(name, allowed, worst.interval[1], f"{who(worst.attacker)}: {reached(worst)}.")
 
 
 def _check_independent(audit: Audit) -> None:

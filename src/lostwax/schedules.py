@@ -21,7 +21,6 @@ class Constant:
     """A constant learning rate."""
 
     def __call__(self, step: int, steps: int) -> float:
-        """1."""
         return 1.0
 
 

@@ -161,7 +161,7 @@ def audit(
     from lostwax import audits
     from lostwax.access import Weights
     from lostwax.adapters.net_state import unwrapped
-    from lostwax.audits.checks import as_attackers, check_kind
+    from lostwax.audits.checks import as_attackers, check_kind, check_unused
     from lostwax.games import Knowledge
 
     if engine is not None:
@@ -169,16 +169,17 @@ def audit(
     settings = audits.Settings(games, seed, threshold, max_minutes, as_attackers(attackers), engine)
     maybe_words = before is not None or tokenizer is not None or isinstance(model, str | PathLike)
     if maybe_words and audits.is_about_words(model, before, tokenizer):
-        unused = {"trainer": trainer, "threat": threat, "attack": attack, "prior": prior, "secrets": secrets}
-        _refuse("a fine-tuned language model", **unused, access=access, attackers=attackers, mechanism=mechanism)
+        unused: dict[str, Any] = {"trainer": trainer, "threat": threat, "attack": attack, "prior": prior}
+        unused |= {"secrets": secrets, "access": access, "attackers": attackers, "mechanism": mechanism}
+        check_unused("a fine-tuned language model", unused)
         return audits.audit_words(model, data, settings, before=before, tokenizer=tokenizer)
     if data is not None:
         game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
         no_metrics = isinstance(metrics, tuple | list) and not metrics
         options = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
         if before is not None:
-            _refuse("two releases", attackers=attackers, mechanism=mechanism)
             more = {"trainer": trainer, "games": games, "sample_weight": sample_weight}
+            more |= {"attackers": attackers, "mechanism": mechanism}
             return audits.audit_two_releases(model, data, before, settings, {**options, **more})
         result = audits.audit_model(
             model, data, settings, trainer=trainer, sample_weight=sample_weight, options=options
@@ -210,13 +211,6 @@ def audit(
     knowledge = Knowledge(model, trainer, threat, access or Weights(), prior)
     named = several or (() if attack is None else (attack,))
     return audits.audit_procedure(knowledge, secrets, settings, attacks=named, metrics=tuple(metrics))
-
-
-def _refuse(subject: str, **settings: Any) -> None:
-    """Raise for the first setting that is given: this audit has none of them."""
-    for name, value in settings.items():
-        if value is not None:
-            raise TypeError(f"audit: {name} does not apply to {subject}. Leave it out.")
 
 
 def simulate(
@@ -266,11 +260,10 @@ def simulate(
     engine, prior = engine or Local(), prior.detached()
     if store is None and part != (1, 1):
         raise TypeError("simulate: a part is that of a store. Pass store=, or leave part out.")
+    game = Game(net, trainer, threat, prior, seed)
     if store is None:
-        return engine(trainer, net, threat, prior, models=models, seed=seed)
-    return Store(store, allow_mixed).simulate(
-        Game(net, trainer, threat, prior, seed), models=models, engine=engine, part=part
-    )
+        return engine(game, models)
+    return Store(store, allow_mixed).simulate(game, models=models, engine=engine, part=part)
 
 
 def report(

@@ -14,7 +14,8 @@ from fuzz.models import COMPUTED, damaged
 from fuzz.outcomes import play
 from fuzz.suite import bugs, describe
 from lostwax.adapters import model_files
-from lostwax.adapters.model_files import load_model, named_arrays
+from lostwax.adapters.model_files import load_model, released_computation
+from lostwax.adapters.onnx_files import arrays, loaded
 
 X, y = load_iris(return_X_y=True)
 
@@ -50,7 +51,10 @@ def test_other_files_are_refused(tmp_path):
 
 def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(model_files, "find_spec", lambda name: None)
-    for name, read, package in (("m.skops", load_model, "skops"), ("m.onnx", named_arrays, "onnx")):
+    for name, read, package in (
+        ("m.skops", load_model, "skops"),
+        ("m.onnx", lambda path: released_computation(path, (X, y)), "onnx"),
+    ):
         (tmp_path / name).write_bytes(b"x")
         with pytest.raises(ImportError, match=f"pip install {package}"):
             read(tmp_path / name)
@@ -83,12 +87,12 @@ def test_the_arrays_of_an_onnx_file_hold_what_the_model_stores(tmp_path):
     skl2onnx = pytest.importorskip("skl2onnx")
     model = SVC().fit(X, y)
     onnx.save(skl2onnx.to_onnx(model, X[:1].astype(np.float32)), tmp_path / "m.onnx")
-    arrays = named_arrays(tmp_path / "m.onnx")
-    vectors = next(value for name, value in arrays.items() if name.endswith("support_vectors"))
+    numbers = dict(arrays(onnx, loaded(onnx, tmp_path / "m.onnx")))
+    vectors = next(value for name, value in numbers.items() if name.endswith("support_vectors"))
     np.testing.assert_allclose(vectors.reshape(-1, 4), model.support_vectors_, rtol=1e-6)
     (tmp_path / "d.onnx").write_bytes(b"no graph")
     with pytest.raises(ValueError, match="damaged"):
-        named_arrays(tmp_path / "d.onnx")
+        loaded(onnx, tmp_path / "d.onnx")
 
 
 def test_the_initialisers_of_a_graph_are_read(tmp_path):
@@ -98,7 +102,7 @@ def test_the_initialisers_of_a_graph_are_read(tmp_path):
     ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("x", "z")]
     graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], [onnx.numpy_helper.from_array(weight, "w")])
     onnx.save(onnx.helper.make_model(graph), tmp_path / "g.onnx")
-    np.testing.assert_array_equal(named_arrays(tmp_path / "g.onnx")["w"], weight)
+    np.testing.assert_array_equal(dict(arrays(onnx, loaded(onnx, tmp_path / "g.onnx")))["w"], weight)
 
 
 @pytest.mark.parametrize("ending", [".safetensors", ".pt"])

@@ -175,8 +175,6 @@ def test_what_it_cannot_do(cohort):
         lw.OwnTraining(NET.state_dict())
     with pytest.raises(TypeError, match=r"expected a function\(net, x, y, seed\), got noisy_start\(net, x\)"):
         lw.OwnTraining(noisy_start)
-    with pytest.raises(ValueError, match="does not show its steps"):
-        lw.OwnTraining(by_torch).transcript(NET, cohort, seed=0)
 
 
 def leaves(net, x, y, seed):

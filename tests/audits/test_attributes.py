@@ -11,7 +11,7 @@ from sklearn.dummy import DummyClassifier
 
 from lostwax.access import Weights
 from lostwax.adapters.sklearn.refitting import Estimator, Refits
-from lostwax.audits.attributes import Inferred, Rows, infer
+from lostwax.audits.attributes import InferenceRows, Inferred, infer
 from lostwax.audits.play import Settings
 from lostwax.audits.refitted import Encoding, audit_refitted
 from lostwax.games import Columns, Records
@@ -46,7 +46,7 @@ def rows(model):
     known, examples, secrets = torch.arange(N).split([60, 30, 30])
     probes = {"known": known[:5].numpy(), "candidates": secrets.numpy()}
     encoding = Encoding.of(table.x, COLUMNS)
-    return Rows(Estimator(model, X, Y, None, probes, {}), table, COLUMNS, encoding, known, examples, secrets)
+    return InferenceRows(Estimator(model, X, Y, None, probes, {}), table, COLUMNS, encoding, known, examples, secrets)
 
 
 def inferred(model, column, repeats=1):

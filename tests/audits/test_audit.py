@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binomtest, pearsonr, spearmanr
+from scipy.stats import binomtest
 from torch import nn
 
 import lostwax as lw
@@ -120,22 +120,9 @@ def test_lpips_where_its_weights_are_at_hand(monkeypatch, shared_data):
     assert (near < far).all()
 
 
-def test_correlations_are_scipys(noisy):
-    found, errors = noisy.correlations(), noisy.findings[0].errors
-    assert noisy.metric not in found
-    for name in ("mean absolute error", "structural similarity", "share of pixels nearly right"):
-        assert found[name].pearson.value == pytest.approx(pearsonr(errors[MSE], errors[name])[0])
-        assert found[name].spearman.value == pytest.approx(spearmanr(errors[MSE], errors[name])[0])
-    assert found["peak signal-to-noise ratio (dB)"].spearman.value == pytest.approx(-1)
-    assert MSE in noisy.correlations("mean absolute error")
-    with pytest.raises(KeyError, match=r'expected one of .*"mean squared error".*, got "beauty"'):
-        noisy.correlations("beauty")
-
-
-def test_a_perfect_guess_has_no_finite_psnr_and_is_left_out_of_correlations():
+def test_a_perfect_guess_has_no_finite_psnr():
     perfect = audited(Reads(noise=0.0))
     assert np.isposinf(perfect.findings[0].errors["peak signal-to-noise ratio (dB)"]).all()
-    assert perfect.correlations("structural similarity") == {}
     assert perfect.tpr().rate == perfect.success().value == 1.0
 
 

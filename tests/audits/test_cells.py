@@ -15,11 +15,12 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
-from lostwax.audits.cells import CellsKept, known_in_words
+from lostwax.audits.audit import CellsKept
 from lostwax.games import Cells, Columns, Kept
 from lostwax.games.cells import Bounds
 from lostwax.grades import Grade
 from lostwax.reports import folder
+from lostwax.reports.gallery import known_in_words
 
 NUMBERS = Columns((), ((),) * 13)
 

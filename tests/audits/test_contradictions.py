@@ -70,6 +70,7 @@ EDITS = {
     "too few": (finding(rebuilt=[True]), "holds 1 numbers for 8 games"),
     "a row twice": (lambda audit: audit.update(games=[0] * 8), "each at most once"),
     "a row beyond the table": (lambda audit: audit.update(games=[*range(7), 400]), "each at most once"),
+    "a list for the number of rows": (lambda audit: audit["provenance"].update(rows=[1] * 8), "$.provenance.rows"),
     "fewer rows": (lambda audit: audit.update(population=3), "each at most once"),
     "negative luck": (finding(luck={**LUCK, "rebuilt": -1}), "luck.rebuilt does not fit"),
     "luck above one": (finding(luck={**LUCK, "nearer_by_luck": 2}), "luck.nearer_by_luck does not fit"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import lostwax as lw
 from audits.test_conclusion import CHANCE, FAR, audit_of, audits, proven
-from lostwax.audits.cells import TargetRead
+from lostwax.audits.audit import TargetRead
 from lostwax.audits.conclusion import most_advantage
 from lostwax.audits.decision import LOW, Suggestion, decide
 from lostwax.audits.membership import MembershipFinding
@@ -106,7 +106,6 @@ def test_gate_grade_and_suggestion_never_contradict_each_other(audit, policy):
     found = decide(audit, breaches)
     if breaches:  # exit code 1
         assert found.suggestion is Suggestion.KEEP
-        assert len([one for one in found.opposes if one.startswith("Policy: ")]) == len(breaches)
     if breaches == []:  # exit code 0
         assert found.suggestion is not Suggestion.KEEP
         assert audit.grade is not Grade.UNDECIDED
@@ -116,38 +115,19 @@ def test_gate_grade_and_suggestion_never_contradict_each_other(audit, policy):
         assert not audit.grade.leaks
         assert breaches == [] or most_advantage(audit) <= LOW
     if audit.grade.leaks:
-        assert set(found.opposes) & set(audit.conclusion.sentences)
         assert found.suggestion is not Suggestion.RELEASE
-    for text in (found.reason, found.people, found.residual, *found.supports, *found.opposes):
+    for text in (found.reason, found.people, found.residual, *audit.conclusion.open):
         for word in SAFE.finditer(text):
             before = text[: word.start()]
             assert re.search(r"\b(not|neither)\b", before), text
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(audit=audits())
-def test_every_number_of_the_conclusion_is_evidence(audit):
-    found = decide(audit)
-    said = " ".join((*found.supports, *found.opposes))
-    if audit.grade is not Grade.UNDECIDED:
-        assert all(sentence in said for sentence in audit.conclusion.sentences)
-    assert all(reason in found.opposes for reason in audit.conclusion.open)
-    assert not set(found.supports) & set(found.opposes)
-
-
 @pytest.mark.parametrize("grade", [Grade.UNDECIDED, Grade.NOT_FOUND])
 def test_nothing_found_is_no_evidence_of_safety(grade):
     found = decide(ALL[grade])
-    assert found.opposes
     assert found.suggestion.tone != "calm"
     said = " ".join((found.reason, found.people))
     assert "not a proof" in said or "neither" in said
-
-
-def test_no_record_rebuilt_is_not_evidence_against():
-    found = decide(ALL[Grade.RECOGNISABLE])
-    assert any(one.startswith("None of 100 records") for one in found.supports)
-    assert any(one.startswith("In 50 of 100 games") for one in found.opposes)
 
 
 def test_a_high_ceiling_asks_for_more_noise():
@@ -161,7 +141,6 @@ def test_a_high_ceiling_asks_for_more_noise():
 
 def test_a_sample_says_so():
     audit = replace(ALL[Grade.NOT_FOUND], population=300)
-    assert "100 of 300 records were tried, not all." in decide(audit).opposes
     assert "up to 3.6\N{NO-BREAK SPACE}% of records" in decide(audit).residual
 
 

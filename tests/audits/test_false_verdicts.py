@@ -14,7 +14,7 @@ import lostwax as lw
 from audits.game import KNOWN, PRIOR, SECRETS, Publishes, Reads, audited
 from audits.test_luck import Noise
 from lostwax.defences import Defended, WeightNoise
-from lostwax.games import Guess, Records
+from lostwax.games import AttackFacts, Guess, Records
 from lostwax.grades import Grade
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.policies import MEASURES, Policy
@@ -309,7 +309,8 @@ def test_a_threat_that_deals_what_it_does_not_state_is_refused(more, words):
 class Across:
     """Looks across games, never at a release: an assignment in which no record is the secret of two games."""
 
-    names_candidates = True
+    def facts(self):
+        return AttackFacts(names_candidates=True)
 
     def objection(self, knowledge):
         return None

@@ -8,7 +8,7 @@ from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression
 
 import lostwax as lw
-from lostwax.audits.ladder import Ladder, Rung, untried
+from lostwax.audits.conclusion import Ladder, Rung, untried
 from lostwax.games import Adversary, Attacker, Sees
 from lostwax.grades import Grade
 

@@ -58,7 +58,7 @@ def test_an_overfitted_net_does_not_pass(audit, tmp_path):
         "Whether a person was in the training set can be told from models trained this way by somebody who knows all "
         "other records."
     )
-    assert "was this person in it? " in str(audit)
+    assert any(sentence.startswith("Was this person in it? ") for sentence in audit.conclusion.sentences)
     assert "was this person in it?" in [fact.name for fact in facts(audit)]
     read = lw.Audit.from_json(audit.to_json(tmp_path / "audit.json"))
     assert (read.grade, read.membership.share) == (audit.grade, audit.membership.share)
@@ -74,7 +74,7 @@ def test_an_outsider_is_tried_where_an_insider_succeeds(audit, tmp_path):
     assert outsider.grade.leaks
     assert outsider.by_membership
     assert audit.attackers.by_missing == {1: audit.attackers.by_missing[1]}  # nothing was rebuilt, or tried to be
-    assert "was this person in it? " in str(audit)
+    assert any(sentence.startswith("Was this person in it? ") for sentence in audit.conclusion.sentences)
     read = lw.Audit.from_json(audit.to_json(tmp_path / "audit.json"))
     assert read.rungs == audit.rungs
     page = lw.report(audit, tmp_path / "report").read_text()

@@ -14,6 +14,7 @@ from lostwax.audits.play import Settings
 from lostwax.audits.released import audit_released
 from lostwax.games import Cohort, Guess
 from lostwax.learning.costs import Cost
+from of_papers import paper_lib
 
 F = nn.functional
 
@@ -190,7 +191,7 @@ class Recurrent(nn.Module):
 
 
 def transformer():
-    return lw.nets.TextClassifier(20, 5)
+    return paper_lib("sentences").TextClassifier(20, 5)
 
 
 TRAINER = lw.GD(lr=0.3, steps=4)
@@ -203,7 +204,7 @@ def sentences(n, seed):
 
 def classifier():
     torch.manual_seed(0)
-    return lw.nets.TextClassifier(20, 3, width=6, layers=1)
+    return paper_lib("sentences").TextClassifier(20, 3, width=6, layers=1)
 
 
 def test_sentences_come_back():

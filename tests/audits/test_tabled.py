@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 import lostwax as lw
 from audits.game import Reads, audited
-from lostwax.audits.tabled import in_latex, short_name
+from lostwax.audits.tabled import short_name
 
 
 @pytest.fixture(scope="module")
@@ -82,20 +82,6 @@ def test_csv_has_the_numbers_of_the_summary(trained, tmp_path):
     assert (float(rows["as released"]["tpr"]), float(rows["as released"]["tpr_low"])) == (rate.rate, rate.low)
     assert rows["blind guess (mean of the prior)"]["nearer"] == ""
     assert len(pandas.read_csv(io.StringIO(text))) == len(rows)
-
-
-def test_latex_is_a_tabular(of_a_model, trained, tmp_path):
-    text = trained.to_latex(tmp_path / "table.tex")
-    assert (tmp_path / "table.tex").read_text() == text
-    head, *body = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert len(body) == len(trained.summary())
-    assert {line.count(" & ") for line in (head, *body)} == {4}
-    assert r"\begin{tabular}{lrrrr}" in text
-    assert "TPR" not in of_a_model.to_latex()  # this model: nothing to tell chance by
-    assert r"\times 10^{-" in of_a_model.to_latex()
-    assert in_latex(r"100 % of a_b & {c} \d $5 ~^#") == (
-        r"100 \% of a\_b \& \{c\} \textbackslash{}d \$5 \textasciitilde{}\textasciicircum{}\#"
-    )
 
 
 def test_short_names():

@@ -4,6 +4,8 @@ import os
 import pty
 import subprocess
 import sys
+from functools import cache
+from typing import get_args
 
 import pytest
 from sklearn.datasets import load_iris
@@ -13,7 +15,7 @@ import lostwax as lw
 from audits.game import KNOWN, Reads, audited
 from lostwax.audits.decision import decide
 from lostwax.audits.text import as_table, cut_to_fit
-from lostwax.cli.lists import LISTS
+from lostwax.cli.lists import What, listed
 
 SHOW = """
 import os, sys
@@ -24,16 +26,19 @@ for os.environ["COLUMNS"] in sys.argv[2:]:
 """
 
 
+@cache
 def of_a_model():
     """Hidden by a solver that stopped early: there are reasons to give."""
     X, y = load_iris(return_X_y=True)
     return lw.audit(LogisticRegression(max_iter=1_000, tol=1e-2).fit(X, y), (X, y), games=40)
 
 
+@cache
 def of_pictures():
     return audited(Reads(noise=0.1), games=120)
 
 
+@cache
 def of_candidates():
     return audited(lw.attacks.NearestCandidate(Reads(noise=1.5)), threat=lw.Informed(KNOWN, candidates=8), games=60)
 
@@ -92,5 +97,5 @@ def test_in_a_real_terminal(tmp_path):
 @pytest.mark.parametrize("columns", [80, 120])
 def test_lists_fit_too(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
-    for listed in LISTS.values():
-        assert max(map(len, listed().splitlines())) <= columns
+    for what in get_args(What):
+        assert max(map(len, listed(what).splitlines())) <= columns

@@ -8,7 +8,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.audits.play import one_by_one
-from lostwax.games import Guess, Records, Release, TrainerFacts
+from lostwax.games import AttackFacts, Guess, Records, Release, TrainerFacts
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(60, 60, 40, seed=0)
 NET = lw.nets.mlp(64, 4, 10)
@@ -25,9 +25,6 @@ class Wrapped:
     def __call__(self, net, cohort, *, seed):
         return Release(self.inner(net, cohort, seed=seed).params)
 
-    def transcript(self, net, cohort, *, seed):
-        return self.inner.transcript(net, cohort, seed=seed)
-
     def tile_size(self, net, cohort):
         return self.inner.tile_size(net, cohort)
 
@@ -39,8 +36,10 @@ class Wrapped:
 class FirstCandidate:
     """Names the first candidate, in the shape that is asked for or in another."""
 
-    names_candidates = True
     flat: bool = False
+
+    def facts(self):
+        return AttackFacts(names_candidates=True)
 
     def objection(self, knowledge):
         return None
@@ -144,9 +143,6 @@ class Forwards:
 
     def __call__(self, net, cohort, *, seed):
         return self.inner(net, cohort, seed=seed)
-
-    def transcript(self, net, cohort, *, seed):
-        return self.inner.transcript(net, cohort, seed=seed)
 
     def tile_size(self, net, cohort):
         return self.inner.tile_size(net, cohort)

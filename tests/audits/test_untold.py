@@ -26,7 +26,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
 from lostwax.adapters.sklearn import released
-from lostwax.audits.untold import with_untold
+from lostwax.audits.models import with_untold
 from lostwax.grades import Grade
 
 DRAW = np.random.default_rng(0)

@@ -23,8 +23,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
 from lostwax.attacks.whole_table import places
-from lostwax.audits import opened_trees, whole_tables
-from lostwax.audits.opened_trees import Public
+from lostwax.audits import whole_tables
+from lostwax.audits.climb import Public
 from lostwax.audits.scoring import Scoring
 from lostwax.audits.whole_tables import Claims, MatchedRows, WholeTableGames
 from lostwax.games import Columns, Kept, Records
@@ -174,7 +174,7 @@ def test_a_search_that_is_stopped_leaves_the_question_open():
 
 
 def test_without_the_solver_nothing_more_is_certain(monkeypatch):
-    monkeypatch.setattr(opened_trees, "find_spec", lambda name: None)
+    monkeypatch.setattr(whole_tables, "find_spec", lambda name: None)
     monkeypatch.setattr("lostwax.attacks.whole_table.solutions.find_spec", lambda name: None)
     audit = audited(RandomForestClassifier(6, max_depth=2, bootstrap=False, random_state=0))
     assert "lostwax[solver]" in audit.unanswered[0]
@@ -214,7 +214,7 @@ FOREST = RandomForestClassifier(5, bootstrap=False, random_state=0).fit(X, Y)
             "GradientBoostingClassifier: .* Leave threat out",
         ),
         (RandomForestRegressor(2), "RandomForestRegressor: .* Leave threat out"),
-        (RandomForestClassifier(2, class_weight="balanced"), "class weights"),
+        (RandomForestClassifier(2, class_weight="balanced"), "class_weight"),
     ],
 )
 def test_other_models_are_refused_by_name(model, words):
@@ -270,7 +270,7 @@ def games_of(x, y=None, *, numbers=False, ordered=False, blocks=None, seed=0):
 def matched_rows(games, x):
     x = np.asarray(x, dtype=float)
     order = games.order(x)
-    return MatchedRows(x[order], games.table.y.numpy(), np.ones(x.shape, dtype=bool))
+    return MatchedRows(x[order], games.secrets.y.numpy(), np.ones(x.shape, dtype=bool))
 
 
 def binary(seed, n=40, d=6):
@@ -283,7 +283,7 @@ def test_the_matching_has_the_least_sum_of_errors():
     x, guess = rng.normal(size=(6, 3)), rng.normal(size=(6, 3))
     games = games_of(x)
     scores = np.stack(
-        [games.scoring.scores(torch.from_numpy(guess), row.expand(6, 3)).headline for row in games.table.x]
+        [games.scoring.scores(torch.from_numpy(guess), row.expand(6, 3)).headline for row in games.secrets.x]
     )
     least = min(sum(scores[row, place] for row, place in enumerate(order)) for order in permutations(range(6)))
     assert scores[np.arange(6), games.order(guess)].sum() == pytest.approx(least)
@@ -310,8 +310,8 @@ def test_a_blind_table_seldom_looks_like_a_leak(ordered):
     for seed in range(10):
         games = games_of(binary(seed), ordered=ordered, seed=seed)
         rng = np.random.default_rng(100 + seed)
-        guess = np.stack([rng.permutation(column) for column in games.table.x.numpy().T], 1)
-        chances.append(games.luck(matched_rows(games, guess)).blind_tables)
+        guess = np.stack([rng.permutation(column) for column in games.secrets.x.numpy().T], 1)
+        chances.append(games.luck_of(matched_rows(games, guess)).blind_tables)
     chances = np.array(chances)  # (tables, 3)
     assert (chances > 0.01 / 3).all()
     assert 0.3 < chances[:, 2].mean() < 0.8
@@ -319,7 +319,7 @@ def test_a_blind_table_seldom_looks_like_a_leak(ordered):
 
 def test_the_true_table_is_better_than_all_blind_ones():
     games = games_of(binary(0))
-    found = games.luck(matched_rows(games, games.table.x.numpy()[::-1].copy()))
+    found = games.luck_of(matched_rows(games, games.secrets.x.numpy()[::-1].copy()))
     assert found.blind_tables == (1 / 400, 1 / 400, 1 / 400)
     assert (found.games, found.rebuilt, found.farther) == (40, 40, 1)
     assert found.rebuilt_by_luck < 0.9
@@ -328,13 +328,13 @@ def test_the_true_table_is_better_than_all_blind_ones():
 def test_one_column_of_zeros_and_ones_is_its_frequency():
     """No row is in it: every blind table has the same."""
     games = games_of(binary(0, d=1))
-    assert games.luck(matched_rows(games, games.table.x.numpy())).blind_tables == (1, 1, 1)
+    assert games.luck_of(matched_rows(games, games.secrets.x.numpy())).blind_tables == (1, 1, 1)
 
 
 def test_the_values_of_one_column_of_numbers_are_a_leak():
     x = np.random.default_rng(0).lognormal(size=(40, 1))
     games = games_of(x, numbers=True)
-    assert games.luck(matched_rows(games, x[::-1].copy())).blind_tables[0] == 1 / 400
+    assert games.luck_of(matched_rows(games, x[::-1].copy())).blind_tables[0] == 1 / 400
 
 
 def test_what_is_not_known_stays_as_it_is_in_blind_tables():
@@ -342,14 +342,14 @@ def test_what_is_not_known_stays_as_it_is_in_blind_tables():
     x = binary(3)
     games = games_of(x)
     guess = np.tile((x.mean(0) > 0.5).astype(float), (len(x), 1))
-    found = games.luck(MatchedRows(guess, games.table.y.numpy(), np.zeros(x.shape, dtype=bool)))
+    found = games.luck_of(MatchedRows(guess, games.secrets.y.numpy(), np.zeros(x.shape, dtype=bool)))
     assert found.blind_tables == (1, 1, 1)
 
 
 def test_one_hot_columns_are_shuffled_together():
     x = np.eye(3)[np.random.default_rng(0).integers(3, size=30)]
     games = games_of(x, blocks=[(0, 1, 2)])
-    assert games.luck(matched_rows(games, x)).blind_tables == (1, 1, 1)  # each table has the same rows
+    assert games.luck_of(matched_rows(games, x)).blind_tables == (1, 1, 1)  # each table has the same rows
 
 
 def test_chance_knows_the_classes():
@@ -357,13 +357,13 @@ def test_chance_knows_the_classes():
     y = np.repeat([0, 1], 20)
     x = np.stack([y, 1 - y, y], 1)
     games = games_of(x, y)
-    assert games.luck(matched_rows(games, x)).blind_tables == (1, 1, 1)
+    assert games.luck_of(matched_rows(games, x)).blind_tables == (1, 1, 1)
 
 
 def test_many_rows_are_compared_in_part(monkeypatch):
     monkeypatch.setattr(whole_tables, "MAX_COMPARED_ROWS", 20)
     games = games_of(binary(0))
-    found = games.luck(matched_rows(games, games.table.x.numpy()))
+    found = games.luck_of(matched_rows(games, games.secrets.x.numpy()))
     assert found.games == found.rebuilt == 20
     assert found.blind_tables[2] == 1 / 400
 
@@ -433,5 +433,5 @@ def test_other_rows_and_missing_values_are_refused_by_name():
 
 def test_an_objection_is_cheap_and_names_the_reason():
     model = xgb.XGBClassifier(**BOOSTED)
-    assert opened_trees.objection_without_rows(model.fit(X, Y)) is None
-    assert "subsample" in opened_trees.objection_without_rows(xgb.XGBClassifier(subsample=0.5).fit(X, Y))
+    assert whole_tables.objection_without_rows(model.fit(X, Y)) is None
+    assert "subsample" in whole_tables.objection_without_rows(xgb.XGBClassifier(subsample=0.5).fit(X, Y))

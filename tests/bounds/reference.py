@@ -16,7 +16,9 @@ from mpmath import mp, mpc, mpf
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import ndtr
 
-from lostwax.bounds.random_batches import limits
+from of_papers import paper_lib
+
+limits = paper_lib("other_bounds").limits
 
 
 def contour_pair(

@@ -24,7 +24,7 @@ from lostwax.bounds import (
     bound,
     calibrate,
 )
-from lostwax.bounds.inequalities import epsilon_of
+from lostwax.bounds.closed_forms import epsilon_of
 
 GAMES = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "goals.py"))
 EXACT = 2e-6  # of the integrals below

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binom
 
 import lostwax as lw
+from bounds.reference import limits
 from lostwax.bounds import (
     BallsInBins,
     Cyclic,
@@ -19,7 +20,6 @@ from lostwax.bounds import (
     bound,
     calibrate,
 )
-from lostwax.bounds.random_batches import limits
 
 RUN = {"noise_multiplier": 1.0, "steps": 100, "baseline": 0.1}
 ALL = [Poisson(0.05), BallsInBins(5), Shuffled(5), FixedSize(200, 10), TruncatedPoisson(0.05, 200, 25), Cyclic(5)]

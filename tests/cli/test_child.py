@@ -60,9 +60,9 @@ EITHER = pytest.mark.parametrize("command", [Command, pytest.param(Cold, marks=p
     [
         ("sys.exit(0)", "ended the program: sys.exit(0) in recipe.py, line "),
         pytest.param("sys.exit(1)", "ended the program: sys.exit(1) in recipe.py, line ", marks=pytest.mark.slow),
-        ("os._exit(0)", "was ended by os._exit(0) in recipe.py, line "),
-        pytest.param("os._exit(1)", "was ended by os._exit(1) in recipe.py, line ", marks=pytest.mark.slow),
-        ("ctypes.string_at(0)", "was killed by SIGSEGV in recipe.py, line "),
+        ("os._exit(0)", "was ended by os._exit(0): no result."),
+        pytest.param("os._exit(1)", "was ended by os._exit(1): no result.", marks=pytest.mark.slow),
+        ("ctypes.string_at(0)", "was killed by SIGSEGV: no result."),
         ("os.kill(os.getpid(), 9)", "was killed by SIGKILL: no result."),
     ],
 )
@@ -73,9 +73,10 @@ def test_training_that_ends_the_process_is_an_error_of_code_2(tmp_path, body, wo
     assert words in error
     assert out == ""
     shown = ("lostwax: reading recipe.py", "lostwax: recipe.py, ")  # progress
-    assert len([line for line in error.splitlines() if not line.startswith(shown)]) == 1
-    if "line " in words:
-        assert f"recipe.py, line {LINE}" in error
+    crash = "SIGSEGV" in words  # Python prints where
+    assert crash or len([line for line in error.splitlines() if not line.startswith(shown)]) == 1
+    if crash or "line " in words:
+        assert f"line {LINE}" in error
     assert not [path for path in tmp_path.glob("audit/*") if not is_leftover(path)]  # at most its lock
 
 
@@ -95,7 +96,7 @@ def test_the_limit_holds_in_compiled_code(tmp_path, command):
     process = begun(tmp_path, "sum(range(10**12))", sooner, words=("--max-minutes", "0.03"), command=command)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert f"max_minutes is over, and the code in recipe.py, line {LINE} could not be interrupted" in error
+    assert "max_minutes is over, and the recipe could not be interrupted" in error
     assert time.monotonic() - start < 60
 
 

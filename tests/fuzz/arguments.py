@@ -81,12 +81,6 @@ CALLS = {  # what is called with valid arguments, and how each of them is annota
     ),
     "nets.mlp": (lambda a, b: lw.nets.mlp(a, b), {"a": 3, "b": 2}, {"a": "int", "b": "int"}),
     "nets.cnn": (lambda **changed: lw.nets.cnn(**changed), {"shape": (3, 12, 12), "classes": 2}, {"hidden": "int"}),
-    "nets.vgg11": (lambda **changed: lw.nets.vgg11(**changed), {"classes": 3, "size": 8}, {"channels": "int"}),
-    "TextClassifier": (
-        lambda **changed: lw.nets.TextClassifier(**changed),
-        {"vocabulary": 9, "length": 3, "classes": 2},
-        {"width": "int", "heads": "int", "layers": "int"},
-    ),
     "nets.lora": (lambda **changed: lw.nets.lora(**changed), {"net": lw.nets.mlp(3, 4, 2), "rank": 1}, {"seed": "int"}),
 }
 

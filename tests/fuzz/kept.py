@@ -17,7 +17,7 @@ from audits.game import Reads, audited
 from fuzz.files import FOLDER, harmed
 from fuzz.outcomes import Case
 from lostwax import reports
-from lostwax.shadows import Checkpoints
+from lostwax.shadows import Checkpoints, Game
 from shadows.game import fill, game
 
 
@@ -38,7 +38,7 @@ def store(folder):
 
 def checkpoints(folder):
     net, trainer, threat, pool, seed = game()
-    chunks = Checkpoints(folder)(trainer, net, threat, pool, models=100, seed=seed)
+    chunks = Checkpoints(folder)(Game(net, trainer, threat, pool, seed), 100)
     return torch.cat([release.flat() for _, release in chunks])
 
 

@@ -66,7 +66,6 @@ def files():
     for model in (
         catboost.CatBoostRegressor(**quiet).fit(X, TARGETS),
         catboost.CatBoostClassifier(**quiet).fit(X, CLASSES),
-        catboost.CatBoostRegressor(**quiet, grow_policy="Lossguide").fit(X, TARGETS),
     ):
         keep("CatBoost .json", ".json", lambda path, model=model: model.save_model(str(path), format="json"))
         keep(COMPUTED[1], ".cbm", lambda path, model=model: model.save_model(str(path), format="cbm"))

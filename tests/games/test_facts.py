@@ -1,8 +1,8 @@
 import torch
 
 import lostwax as lw
-from lostwax.games import AccessFacts, Adversary, AttackFacts, DefenceFacts, MetricFacts, Sees, TrainerFacts
-from lostwax.games.facts import attack_facts, stated, trainer_facts
+from lostwax.games import AccessFacts, Adversary, AttackFacts, Sees, TrainerFacts
+from lostwax.games.facts import stated, trainer_facts
 
 
 class Mine:
@@ -12,38 +12,8 @@ class Mine:
         return AccessFacts(all_weights=True)
 
 
-class WithAttributes:
-    """A part as version 0.2 asked for it: without `facts`."""
-
-    reads_weights, minutes, device = True, 2.0, "cuda"
-    of_parts, deviation, random = True, torch.ones(3), False
-    loss, takes_tokens, steps, noise = lw.losses.MultiLabel(), True, 7, 0.5
-
-    def cheaper(self, knowledge):
-        return (knowledge,)
-
-
-def test_attributes_of_version_0_2_are_facts():
-    part = WithAttributes()
-    facts = attack_facts(part)
-    assert facts[:4] == (0, False, True, "cuda")
-    assert (facts.minutes, facts.within, facts.cheaper("itself")) == (2.0, None, ("itself",))
-    assert stated(part, MetricFacts()) == (True, part.deviation)
-    assert stated(part, DefenceFacts()) == DefenceFacts(random=False)
-    trainer = trainer_facts(part, torch.nn.Linear(1, 1), 1)
-    assert trainer == TrainerFacts(loss=part.loss, takes_tokens=True)  # steps and noise were never attributes
+def test_a_part_that_states_nothing_has_the_defaults():
     assert stated("states nothing", AttackFacts()) == AttackFacts()
-
-
-def test_a_deterministic_defence_of_version_0_2_leaves_training_deterministic():
-    class Halved:
-        random = False
-
-        def __call__(self, release, numbers, *, seed):
-            return release
-
-    facts = lw.defences.Defended(lw.GD(steps=2), by=Halved()).facts(torch.nn.Linear(2, 2), 3)
-    assert facts.deterministic
 
 
 def test_the_loss_of_a_trainer_that_does_not_state_it_is_its_attribute():

@@ -5,7 +5,7 @@ import torch
 from torch.func import jacrev, vmap
 
 from lostwax.games import Records, Stationary, Sums, fitted
-from lostwax.games.fitted import curvature_times, gram, rounding, sums_of_others, uncertain, unexplained
+from lostwax.games.fitted import curvature_times, rounding, sums_of_others, uncertain, unexplained
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
 
 EPS = torch.finfo(torch.float64).eps
@@ -82,11 +82,3 @@ def test_every_sum_leaves_its_own_term_out():
         blinded = terms.clone()
         blinded[i] = torch.nan
         assert torch.equal(sums_of_others(blinded)[i], honest[i])
-
-
-def test_products_of_pairs_are_computed_once(monkeypatch):
-    rows = torch.randn(37, 5, generator=torch.Generator().manual_seed(0)).double()
-    monkeypatch.setattr(fitted, "SYMMETRIC", 4)
-    found = gram(rows)
-    torch.testing.assert_close(found, rows @ rows.mT)
-    assert torch.equal(found, found.mT)

@@ -30,10 +30,10 @@ class Bare:
 
 
 class Old(Bare):
-    """As the documentation of version 0.2 says."""
+    """With its name before an objection, and a cost."""
 
-    strength = 10
-    names_candidates = True
+    def facts(self):
+        return AttackFacts(10, True)
 
     def objection(self, knowledge):
         reason = super().objection(knowledge)
@@ -57,9 +57,8 @@ def test_what_nobody_states_has_a_default():
     assert notes_of(Bare().prepare(KNOWLEDGE, seed=0)) == ()
 
 
-def test_attributes_of_version_0_2_are_facts():
-    facts = attack_facts(Old())
-    assert (facts.strength, facts.names_candidates) == (10, True)
+def test_what_an_attack_states():
+    assert attack_facts(Old()) == AttackFacts(10, True)
     assert predicted(Old(), KNOWLEDGE, 3, RATE) == Cost(3 * 0.01)
     assert attack_name(Around(Around(Old()))) == "Around(Around(Old))"
 

@@ -1,5 +1,6 @@
 """Neurons are a set."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -46,3 +47,8 @@ def test_only_the_classes_asked_for_are_answered():
     net = built(classes=(1, 4), of_class=True)
     every = built(classes=range(5), of_class=True)
     close(net(TOKENS), every(TOKENS)[:, [1, 4]])
+
+
+def test_of_class_is_true_or_false():
+    with pytest.raises(ValueError, match="Equivariant: expected of_class to be True or False, got torch's Tensor"):
+        built(classes=range(5), of_class=torch.ones(3, 3))

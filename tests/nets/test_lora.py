@@ -4,7 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from lostwax.nets import TextClassifier, lora, mlp
+from lostwax.nets import lora, mlp
+from of_papers import paper_lib
+
+TextClassifier = paper_lib("sentences").TextClassifier
 
 
 def test_an_adapted_net_starts_as_the_net_itself():

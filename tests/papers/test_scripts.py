@@ -19,6 +19,7 @@ import lostwax as lw
 from lostwax.files import write_tensors
 from lostwax.trainers.dpsgd import noise_for
 from lostwax_dev.results import Row, read_rows, write_rows
+from of_papers import paper_lib
 
 SIZES = "--known 20 --shadows 30 --targets 6 --width 16 --epochs 2"
 CIFAR_SIZES = "--known 8 --shadows 12 --targets 4 --epochs 1"
@@ -210,8 +211,9 @@ def data(tmp_path_factory):
         np.savez(folder / f"{name}.npz", images=images if size == 28 else np.stack([images] * 3, -1), **labels)
     with np.load(folder / "mnist.npz") as digits:  # EMNIST counts from 1
         np.savez(folder / "emnist_letters_part.npz", **{**digits, "labels": digits["labels"] + 1})
+    vgg11 = paper_lib("victims").vgg11
     for name in ("vgg11", "vgg11_plain"):
-        write_tensors(folder / f"{name}.safetensors", lw.nets.vgg11(size=16)[:-1].state_dict())
+        write_tensors(folder / f"{name}.safetensors", vgg11(size=16)[:-1].state_dict())
     write_tensors(folder / "lpips_alex.safetensors", random_lpips())
     torch.save(random_mobilenet().state_dict(), folder / "mobilenet_v2-random.pth")
     faces(folder / "celeba")

@@ -10,10 +10,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import lostwax as lw
 from audits.game import KNOWN, Reads, audited
-from lostwax.access import Neuron
 from lostwax.audits.ceiling import privacy_of
 from lostwax.audits.luck import Luck
-from lostwax.audits.neurons import NeuronShares
 
 NASTY = "<script>document.title='owned'</script><img src=x onerror=alert(1)>&\"'"
 
@@ -76,21 +74,6 @@ def under_a_ceiling():
     return replace(candidates(), ceiling=lw.bound(**mechanism, baseline=1 / 8), privacy=privacy_of(mechanism))
 
 
-def held(audit, replace_with):
-    """The audit, where three games were looked into: the neurons, their shares and standard errors."""
-    shares = NeuronShares((3, 60, 119), *replace_with)
-    return replace(audit, findings=(replace(audit.findings[0], neurons=shares),))
-
-
-def held_by_neurons():
-    """One neuron of the first layer holds the first record, one misleads; no neuron holds the second."""
-    rows = tuple(Neuron(module, number) for module, count in (("1", 10), ("3", 4)) for number in range(count))
-    shares = np.zeros((3, len(rows)))
-    shares[0, :3] = 0.37, -0.2, 0.02
-    shares[2, -1] = 0.1
-    return held(of_pictures(), (rows, shares, np.full(shares.shape, 0.01)))
-
-
 KINDS = {
     kind.__name__: kind
     for kind in (
@@ -104,7 +87,6 @@ KINDS = {
         diverged,
         all_diverged,
         under_a_ceiling,
-        held_by_neurons,
     )
 }
 

@@ -67,11 +67,11 @@ class Opened:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, audit_of):
     """A report of each of four kinds."""
-    kinds = ("of_pictures", "by_accident", "under_a_ceiling", "held_by_neurons")
+    kinds = ("of_pictures", "by_accident", "under_a_ceiling")
     return {kind: lw.report(audit_of(kind), tmp_path_factory.mktemp(kind)) for kind in kinds}
 
 
-@pytest.mark.parametrize("kind", ["of_pictures", "by_accident", "under_a_ceiling", "held_by_neurons"])
+@pytest.mark.parametrize("kind", ["of_pictures", "by_accident", "under_a_ceiling"])
 def test_opens_from_a_file_and_asks_nobody(kind, browser, folders, artefacts):
     opened = Opened(browser, folders[kind])
     assert opened.said == []
@@ -183,7 +183,7 @@ def long_names(tmp_path_factory):
     return lw.report(audit, tmp_path_factory.mktemp("long"), title="A" * 200, owner="B" * 100, policy=policy)
 
 
-@pytest.mark.parametrize("kind", ["of_pictures", "held_by_neurons", None])
+@pytest.mark.parametrize("kind", ["of_pictures", None])
 def test_nothing_is_cut_off_on_paper(kind, browser, folders, long_names):
     opened = Opened(browser, long_names if kind is None else folders[kind])
     opened.page.emulate_media(media="print")
@@ -206,7 +206,7 @@ def test_pages_have_numbers_and_only_long_tables_are_split(paper, browser, long_
     assert opened.page.eval_on_selector("thead", "head => getComputedStyle(head).display") == "table-header-group"
 
 
-@pytest.mark.parametrize("kind", ["of_pictures", "held_by_neurons", None])
+@pytest.mark.parametrize("kind", ["of_pictures", None])
 def test_decision_and_signature_are_one_sheet(kind, browser, folders, long_names):
     """The details follow on other sheets, and on a screen the signature comes after them."""
     opened = Opened(browser, long_names if kind is None else folders[kind])

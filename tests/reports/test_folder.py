@@ -36,7 +36,7 @@ def drawn_once():
 
     def drawn_before(audit):
         line = audit.findings[0]
-        which = (audit.ceiling is None, line.neurons is None, tuple(line.null_errors), audit.chance)
+        which = (audit.ceiling is None, tuple(line.null_errors), audit.chance)
         errors = (one.tobytes() for finding in audit.findings for one in finding.errors.values())
         key = (which, audit.threshold, *errors)
         return kept[key] if key in kept else kept.setdefault(key, drawn(audit))
@@ -297,7 +297,7 @@ def test_a_url_is_no_folder(kind, audit_of, tmp_path, monkeypatch):
     assert names(tmp_path) == set()
 
 
-def test_a_full_disk_names_each_file_and_keeps_what_fits(audit_of, tmp_path):
+def test_a_full_disk_keeps_what_fits(audit_of, tmp_path):
     """The numbers fit, so they are there; no file of the earlier audit stands beside them."""
     lw.report(audit_of("of_pictures"), tmp_path)
     smaller = lw.report(audit_of("one_game"), tmp_path / "size").parent
@@ -305,9 +305,7 @@ def test_a_full_disk_names_each_file_and_keeps_what_fits(audit_of, tmp_path):
     shutil.rmtree(smaller)
     with no_file_over(room), pytest.raises(OSError, match=r"could not be written .File too large") as caught:
         lw.report(audit_of("one_game"), tmp_path)
-    assert f"report: {tmp_path / 'figures' / 'errors.png'}, " in str(caught.value)
-    assert f"{tmp_path / 'report.html'} could not be written" in str(caught.value)
-    assert "audit.json" not in str(caught.value)
+    assert f"report: {tmp_path / 'figures' / 'errors.png'} could not be written" in str(caught.value)
     assert repr(reports.read(tmp_path)) == repr(audit_of("one_game"))
     assert names(tmp_path) == {"audit.json", "records.csv", "records.safetensors", "figures"}
     lw.report(audit_of("one_game"), tmp_path)
@@ -317,7 +315,7 @@ def test_a_full_disk_names_each_file_and_keeps_what_fits(audit_of, tmp_path):
 def test_where_the_numbers_do_not_fit_the_earlier_report_stays(audit_of, tmp_path):
     lw.report(audit_of("one_game"), tmp_path)
     before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path) if (tmp_path / name).is_file()}
-    with no_file_over(100), pytest.raises(OSError, match=r"audit\.json, .*Nothing else was changed"):
+    with no_file_over(100), pytest.raises(OSError, match=r"audit\.json could not be written"):
         lw.report(audit_of("of_pictures"), tmp_path)
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
     assert names(tmp_path) == {*before, "figures"}

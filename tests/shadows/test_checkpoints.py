@@ -13,7 +13,7 @@ from torch import nn
 import lostwax as lw
 from killed import deaths, dies
 from lostwax.games import Release, Trainer
-from lostwax.shadows import Checkpoints, Local
+from lostwax.shadows import Checkpoints, Game, Local
 from lostwax.shadows.game import OtherBuild, task_spans
 from shadows.game import CHUNK, game, tree
 
@@ -43,7 +43,7 @@ def nothing_trained():
 
 def models_by(engine, models=150, **settings):
     _, trainer, threat, pool, seed = game(**settings)
-    return list(engine(Counted(trainer), NET, threat, pool, models=models, seed=seed))
+    return list(engine(Game(NET, Counted(trainer), threat, pool, seed), models))
 
 
 def flat(chunks):
@@ -113,8 +113,8 @@ def test_parts_of_a_store_come_from_checkpoints_too(tmp_path):
 def test_steps_that_are_published_are_recomputed(tmp_path):
     net, _, threat, pool, seed = game()
     trainer = lw.DPSGD(lr=0.1, steps=3, noise_multiplier=1.0, tile=4)
-    asked = {"models": 6, "seed": seed}
-    here, kept = (list(engine(trainer, net, threat, pool, **asked)) for engine in (Local(), Checkpoints(tmp_path)))
+    ours = Game(net, trainer, threat, pool, seed)
+    here, kept = (list(engine(ours, 6)) for engine in (Local(), Checkpoints(tmp_path)))
     ours, theirs = (
         torch.cat([step.gradient["1.weight"] for step in Release.together([part for _, part in parts]).steps()])
         for parts in (here, kept)
@@ -126,7 +126,7 @@ def test_steps_that_are_published_are_recomputed(tmp_path):
 class Mixed:
     """An engine with a worker of other versions."""
 
-    def __call__(self, trainer, net, threat, pool, *, models, seed):
+    def __call__(self, game, models):
         raise NotImplementedError
 
     def parts(self, game, spans):

@@ -20,7 +20,7 @@ from sklearn.neural_network import MLPClassifier
 import lostwax as lw
 from lostwax.games import Trainer
 from lostwax.provenance import build
-from lostwax.shadows import Checkpoints, Local, Ray, Store
+from lostwax.shadows import Checkpoints, Game, Local, Ray, Store
 from lostwax.shadows.ray import _start
 from shadows.game import CHUNK, fill, game, tree
 
@@ -166,6 +166,48 @@ def test_a_model_is_refitted_on_the_cluster():
     same(*(lw.audit(model, (X, y), games=4, engine=engine) for engine in (None, Ray(workers=2))))
 
 
+def test_numbers_are_computed_by_workers_and_again_where_one_is_lost(tmp_path):
+    mark = tmp_path / "mark"
+
+    def compute(number):
+        if number == 1 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"square": torch.tensor(number**2), "process": torch.tensor(os.getpid())}
+
+    computed = dict(Ray(workers=2).each(compute, range(5)))
+    assert mark.exists(), "no worker was killed"
+    assert {number: int(each["square"]) for number, each in computed.items()} == {n: n**2 for n in range(5)}
+    assert os.getpid() not in {int(each["process"]) for each in computed.values()}
+
+
+def test_the_games_of_a_released_net_are_played_by_workers_and_kept(tmp_path, monkeypatch):
+    (table,) = lw.records.digits().split(10, seed=0)
+    net = lw.nets.mlp(64, 4, 10)
+    start = {name: value.clone() for name, value in net.state_dict().items()}
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.2)
+    for _ in range(5):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(net(table.x), table.y).backward()
+        optimiser.step()
+    trainer = lw.GD(lr=0.2, steps=5, init=lw.inits.Given(start))
+
+    def audit(engine=None):
+        return lw.audit(net, table, trainer=trainer, attack=lw.Newton(bank=20), games=3, engine=engine)
+
+    here = audit()
+
+    def refuse(*_, **__):
+        raise AssertionError("not here")
+
+    monkeypatch.setattr("lostwax.audits.released.prepared", refuse)  # in this process
+    cluster = Checkpoints(tmp_path, Ray(workers=2))
+    same(here, audit(cluster))
+    assert len(tree(tmp_path)) == 3
+    monkeypatch.setattr(Ray, "_connect", refuse)
+    same(here, audit(cluster))
+
+
 def training():
     """The processes of clusters of this process that train."""
     return [child for child in psutil.Process().children(recursive=True) if child.name().startswith("ray::_train")]
@@ -241,7 +283,7 @@ def test_a_slow_chunk_does_not_delay_the_others():
 def test_models_without_a_store_come_in_order_and_few_wait(monkeypatch):
     monkeypatch.setattr("lostwax.shadows.ray.MAX_WAITING", 2)
     net, trainer, threat, pool, seed = game()
-    chunks = Ray(workers=2)(SlowStart(trainer, ""), net, threat, pool, models=6 * CHUNK, seed=seed)
+    chunks = Ray(workers=2)(Game(net, SlowStart(trainer, ""), threat, pool, seed), 6 * CHUNK)
     numbers = [number for cohort, _ in chunks for number in cohort.index.tolist()]
     assert numbers == list(range(6 * CHUNK))
 
@@ -292,6 +334,9 @@ def test_workers_with_other_code_are_refused_or_noted_in_the_store(tmp_path, oth
     assert {name for name in here if there[name] != here[name]} == {
         name for name in here if name.endswith(("0.0", "1.0"))
     }
+    process = torch.tensor(os.getpid())
+    computed = dict(Ray(workers=2, allow_mixed=True).each(lambda _: {"process": torch.tensor(os.getpid())}, range(2)))
+    assert [each["process"] for each in computed.values()] == [process, process]  # not by the workers
     ours, theirs = Store(tmp_path / "there").open(game()).builds()
     assert ours == build()
     assert theirs == {**build(), "code": theirs["code"]} != ours
@@ -334,7 +379,7 @@ def test_settings_are_checked():
         Ray(workers=0)
     net, trainer, threat, pool, seed = game()
     with pytest.raises(ValueError, match="Ray: expected models >= 1, got 0"):
-        Ray()(trainer, net, threat, pool, models=0, seed=seed)
+        Ray()(Game(net, trainer, threat, pool, seed), 0)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

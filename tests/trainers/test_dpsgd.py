@@ -14,7 +14,7 @@ from scipy.stats import kstest
 
 from instances import instances
 from lostwax.bounds import bound
-from lostwax.bounds.inequalities import epsilon_of
+from lostwax.bounds.closed_forms import epsilon_of
 from lostwax.games import Cohort, Records
 from lostwax.inits import FromNet, LeCunNormal
 from lostwax.losses import CrossEntropy
@@ -177,12 +177,6 @@ def test_a_crowded_batch_is_computed_in_slabs():
     for name in params:
         assert torch.equal(few[name][:3], many[name][:3])
         torch.testing.assert_close(many[name], masked[name], **EXACT)
-
-
-def test_draws_are_the_same_however_many_are_made_at_once(monkeypatch):
-    together = list(draws(cohort(3), 0.3, 20, seed=0))
-    monkeypatch.setattr("lostwax.trainers.batches.MAX_DRAWS", 1)
-    assert torch.equal(torch.stack(together), torch.stack(list(draws(cohort(3), 0.3, 20, seed=0))))
 
 
 def test_the_noise_is_standard_normal_and_independent():

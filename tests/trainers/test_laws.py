@@ -66,6 +66,36 @@ def test_convolutions_frozen_and_reused_layers_agree_with_the_plain_loop(kind):
         assert_close(release[row], train_alone(trainer, module, games, row, seed=0)[0], rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("kind", [GD, SGD, Adam, AdamW])
+@pytest.mark.parametrize("shape", [{}, {"shared": 0}], ids=["informed", "weak"])
+def test_batch_norm_by_the_statistics_of_each_batch(kind, shape):
+    """Known and secret records are one batch."""
+    norm = torch.nn.BatchNorm2d(2, track_running_stats=False)
+    module = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3, bias=False), norm, torch.nn.Flatten(), torch.nn.Linear(8, 3))
+    games, trainer = cohort(2, **shape), exact(instances(kind)[0])
+    release = trainer(module, games, seed=0)
+    for row in range(2):
+        assert_close(release[row], train_alone(trainer, module, games, row, seed=0)[0], rtol=0, atol=1e-10)
+
+
+def test_batch_norm_with_fixed_statistics_is_a_scale_and_a_shift():
+    from torchvision.ops import FrozenBatchNorm2d
+
+    norm = FrozenBatchNorm2d(2)
+    norm.running_mean.fill_(0.3)
+    module = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3, bias=False), norm, torch.nn.Flatten(), torch.nn.Linear(8, 3))
+    trainer, games = exact(GD(steps=3)), cohort(2)
+    assert_close(
+        trainer(module, games, seed=0)[1], train_alone(trainer, module, games, 1, seed=0)[0], rtol=0, atol=1e-10
+    )
+
+
+def test_a_batch_norm_has_no_gradient_of_a_single_record():
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(16, track_running_stats=False))
+    with pytest.raises(ValueError, match=r"mixes the records of a batch\. Use nn.GroupNorm"):
+        instances(DPSGD)[0](torch.nn.Sequential(module, torch.nn.Linear(16, 3)), cohort(2), seed=0)
+
+
 @every_trainer
 def test_grouping_whole_tiles_changes_no_byte(trainer):
     trainer, games = replace(trainer, tile=4), cohort(14)

@@ -56,7 +56,6 @@ def images(*layers):
     ("module", "message"),
     [
         (images(nn.BatchNorm2d(4)), r"'1' \(BatchNorm2d\) mixes .* Use nn.GroupNorm, .*OwnTraining"),
-        (images(nn.BatchNorm2d(4, track_running_stats=False)), "Use nn.GroupNorm"),
         (images(nn.InstanceNorm2d(4, track_running_stats=True)), "Use nn.GroupNorm"),
         (images(nn.Dropout2d(0.5)), r"'1' \(Dropout2d\) drops values at random with p=0.5. Set p=0 or remove it"),
         (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "lazy module"),

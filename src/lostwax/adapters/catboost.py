@@ -7,15 +7,17 @@ error is the mean of the labels, and the leaves of the first tree hold their sum
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
+from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.adapters.trees import (
     EPSILON,
     UNIT,
@@ -24,7 +26,6 @@ from lostwax.adapters.trees import (
     Grown,
     Nodes,
     Numbers,
-    other_data,
     parsing,
     present_values,
     real_numbers,
@@ -32,7 +33,7 @@ from lostwax.adapters.trees import (
     whole_numbers,
 )
 from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
-from lostwax.games.trees import LEAF, Cuts, Floats, Forest, Ints, LabelSums, in_float32
+from lostwax.games.trees import LEAF, Cuts, Floats, Forest, LabelSums, in_float32
 
 OLDEST = (1, 0)
 LARGEST = float(np.finfo(np.float32).max)  # a border here parts rows with and without a value
@@ -41,7 +42,6 @@ OTHER_INPUTS = {  # parts of a model that are not made of numbers
     "text_features": "text features",
     "embedding_features": "embedding features",
 }
-NO_CATEGORY = 2**64 - 1  # in place of a hash
 FLOAT = "FloatFeature"  # a kind of splits
 MAX_STEPS = 1_000  # Newton steps that are repeated for a leaf
 STEP_ERROR = 1e-9  # relative, of Newton steps whose arithmetic is repeated
@@ -90,12 +90,13 @@ class CatBoostModel(BoostedModel):
                 if inputs.get(part):
                     raise SettingNotReadError(f"{name} was not read: it has {why}", "")
             features = tuple(map(Feature.of, inputs["float_features"]))
-            every = document.get("oblivious_trees")
-            grow: Callable[..., Nodes] = _nested if every is None else _oblivious
-            every = document["trees"] if every is None else every
+            if "oblivious_trees" not in document and "trees" in document:
+                raise SettingNotReadError(f"{name} was not read: only symmetric trees are (grow_policy)", "")
+            every = document["oblivious_trees"]
             categorical = [int(entry["flat_feature_index"]) for entry in inputs.get("categorical_features") or ()]
-            places = tuple(n for n, tree in enumerate(every) if not (categorical and _kinds(tree) - {FLOAT}))
-            nodes = tuple(grow(every[place], features) for place in places)
+            kinds = [{split["split_type"] for split in tree["splits"] or ()} for tree in every]
+            places = tuple(n for n, splits in enumerate(kinds) if not (categorical and splits - {FLOAT}))
+            nodes = tuple(_nodes(every[place], features) for place in places)
             scale, bias = document["scale_and_bias"]
             return cls(
                 name=name,
@@ -108,7 +109,6 @@ class CatBoostModel(BoostedModel):
                 places=places,
                 in_file=len(every),
                 no_numbers=tuple(categorical),
-                label_counts=dict(_label_counts(document.get("ctr_data") or {}, categorical)),
             )
 
     @property
@@ -244,103 +244,45 @@ def model_of(fitted: Any) -> CatBoostModel:
         return CatBoostModel.of(path.read_bytes(), type(fitted).__name__)
 
 
-def _oblivious(tree: Mapping[str, Any], features: Sequence[Feature]) -> Nodes:
-    """A tree with one split per depth, as nodes: the split of the root decides the highest bit of a leaf's number."""
+def _nodes(tree: Mapping[str, Any], features: Sequence[Feature]) -> Nodes:
+    """A tree with one split per depth: the split of the root decides the highest bit of a leaf's number.
+
+    Rows with a value up to the border go left; nodes without rows are leaves.
+    """
     splits, weights = (tree["splits"] or [])[::-1], real_numbers(tree["leaf_weights"])
-    depth, count = len(splits), 2 ** len(splits) - 1
-    if len(weights) != count + 1:
-        raise ValueError(f"expected {count + 1} leaves, got {len(weights)}")
-    nodes = np.arange(count)
-    level = np.floor(np.log2(nodes + 1)).astype(np.intp)
-    leaf = np.full(count + 1, LEAF)
-    by_depth = [weights]
-    for _ in range(depth):
-        by_depth.append(by_depth[-1].reshape(-1, 2).sum(1))
-    feature, border = _splits(splits)
-    return _nodes(
-        features,
-        feature=np.append(feature[level], leaf).astype(np.intp),
-        border=np.append(border[level], np.zeros(count + 1)),
-        left=np.append(2 * nodes + 1, leaf).astype(np.intp),
-        right=np.append(2 * nodes + 2, leaf).astype(np.intp),
-        weight=np.concatenate(by_depth[::-1]),
-        value=np.append(np.full(count, np.nan), _values(tree["leaf_values"], count + 1)),
-    )
-
-
-def _nested(root: Mapping[str, Any], features: Sequence[Feature]) -> Nodes:
-    """A tree whose nodes hold each other, as `grow_policy="Depthwise"` and "Lossguide" give them."""
-    nodes, left, right, at = [root], [LEAF], [LEAF], 0
-    while at < len(nodes):
-        if "split" in nodes[at]:
-            left[at], right[at] = len(nodes), len(nodes) + 1
-            nodes += [nodes[at]["left"], nodes[at]["right"]]
-            left, right = [*left, LEAF, LEAF], [*right, LEAF, LEAF]
-        at += 1
-    inner = np.array(left) != LEAF
-    feature, border = np.full(len(nodes), LEAF), np.zeros(len(nodes))
-    feature[inner], border[inner] = _splits([node["split"] for node in nodes if "split" in node])
-    weight, value = np.zeros(len(nodes)), np.full(len(nodes), np.nan)
-    for number in reversed(range(len(nodes))):
-        if inner[number]:
-            weight[number] = weight[left[number]] + weight[right[number]]
-        else:
-            weight[number] = real_numbers([nodes[number]["weight"]])[0]
-            value[number] = _values(nodes[number]["value"], 1)[0]
-    return _nodes(features, feature, border, np.array(left), np.array(right), weight, value)
-
-
-def _nodes(
-    features: Sequence[Feature],
-    feature: Ints,
-    border: Numbers,
-    left: Ints,
-    right: Ints,
-    weight: Numbers,
-    value: Numbers,
-) -> Nodes:
-    """One tree by columns of the table. Rows with a value up to the border go left; nodes without rows are leaves."""
-    if ((feature < LEAF) | (feature >= len(features))).any():
-        raise IndexError("a split of a feature that the model does not have")
-    inner, number = (feature != LEAF) & (weight > 0), feature.clip(0)
-    return Nodes(
-        feature=np.where(inner, np.array([feature.column for feature in features], dtype=np.intp)[number], LEAF),
-        threshold=np.where(np.abs(border) >= LARGEST, np.copysign(np.inf, border), border),
-        left=np.where(inner, left, LEAF),
-        right=np.where(inner, right, LEAF),
-        missing_left=~np.array([feature.missing_right for feature in features])[number],
-        size=weight,
-        value=value,
-        curvature=np.full(len(weight), np.nan),
-    )
-
-
-def _label_counts(tables: Mapping[str, Any], columns: Sequence[int]) -> Iterator[tuple[int, Ints]]:
-    """Of single categorical columns, how many rows of each class every category has; by hashes, which are public."""
-    for name, table in tables.items():
-        stated = json.loads(name)
-        parts = [part.get("cat_feature_index") for part in stated["identifier"]]
-        if stated["type"] == "Borders" and len(parts) == 1 and parts[0] is not None:
-            rows = np.array(table["hash_map"], dtype=object).reshape(-1, int(table["hash_stride"]))
-            taken = np.array([int(number) != NO_CATEGORY for number in rows[:, 0]], dtype=bool)
-            yield columns[int(parts[0])], whole_numbers(rows[taken, 1:].ravel().tolist()).reshape(taken.sum(), -1)
-
-
-def _kinds(tree: Any) -> set[str]:
-    """The kinds of all splits of a tree, whose nodes may hold each other."""
-    if isinstance(tree, Mapping):
-        kinds = {str(tree["split_type"])} if "split_type" in tree else set[str]()
-        return kinds.union(*map(_kinds, tree.values()))
-    return set[str]().union(*map(_kinds, tree)) if isinstance(tree, list) else set()
-
-
-def _splits(splits: Sequence[Mapping[str, Any]]) -> tuple[Ints, Numbers]:
-    """Features by their number in the file, and borders."""
     for split in splits:
         if split["split_type"] != FLOAT:
             raise SettingNotReadError(f"a model with splits of kind {split['split_type']} was not read", "")
-    feature = whole_numbers([split["float_feature_index"] for split in splits])
-    return feature, in_float32(real_numbers([split["border"] for split in splits]))
+    depth, count = len(splits), 2 ** len(splits) - 1
+    if len(weights) != count + 1:
+        raise ValueError(f"expected {count + 1} leaves, got {len(weights)}")
+    number = whole_numbers([split["float_feature_index"] for split in splits])
+    if ((number < 0) | (number >= len(features))).any():
+        raise IndexError("a split of a feature that the model does not have")
+    nodes = np.arange(2 * count + 1)
+    level = np.floor(np.log2(nodes[:count] + 1)).astype(np.intp)
+    by_depth = [weights]
+    for _ in range(depth):
+        by_depth.append(by_depth[-1].reshape(-1, 2).sum(1))
+    size = np.concatenate(by_depth[::-1])
+    inner = (nodes < count) & (size > 0)
+
+    def of_splits(values: Sequence[Any], leaf: Any) -> NDArray[Any]:
+        """(nodes,) the value of each node's split, and that of leaves."""
+        return np.where(inner, np.append(np.array([*values, leaf])[level], np.full(count + 1, leaf)), leaf)
+
+    split_features = [features[place] for place in number]
+    border = of_splits(in_float32(real_numbers([split["border"] for split in splits])).tolist(), 0.0)
+    return Nodes(
+        feature=of_splits([feature.column for feature in split_features], LEAF).astype(np.intp),
+        threshold=np.where(np.abs(border) >= LARGEST, np.copysign(np.inf, border), border),
+        left=np.where(inner, 2 * nodes + 1, LEAF),
+        right=np.where(inner, 2 * nodes + 2, LEAF),
+        missing_left=~of_splits([feature.missing_right for feature in split_features], False).astype(np.bool_),
+        size=size,
+        value=np.append(np.full(count, np.nan), _values(tree["leaf_values"], count + 1)),
+        curvature=np.full(len(size), np.nan),
+    )
 
 
 def _values(values: Any, leaves: int) -> Numbers:

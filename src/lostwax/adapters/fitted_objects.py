@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import NotReadError
-from lostwax.adapters.sklearn.held_tables import Attached, held_columns, held_labels
+from lostwax.adapters.sklearn.held_tables import held_columns, held_labels
 from lostwax.adapters.sklearn.pipelines import PipelineReader
 from lostwax.adapters.sklearn.reading import read_tables
 from lostwax.adapters.sklearn.survival import Cox, cox_of, has_hazards, publish_cox
@@ -68,23 +68,14 @@ def released(model: Any, data: Any, sample_weight: Any = None, reason: str = "it
     table = Records(x[:, used], labels)
     read_tables(model, name, table, reader, x.shape[1])
     path = None if cox is None else _held_targets(model, labels)
-    return ReleasedTable(
-        name=name,
-        table=table,
-        weight=weight,
-        columns=reader.columns,
-        parts=tuple(reader.parts),
-        notes=tuple(reader.notes),
-        unread=tuple(reader.unread),
-        held_labels=None if path is None else f"{name}'s {path} holds a target of all rows.",
-        supervised=cox is not None,
-    )
+    every_target = None if path is None else f"{name}'s {path} holds a target of all rows."
+    return replace(reader.released(name, table, held_labels=every_target), supervised=cox is not None)
 
 
 def _held_targets(model: Any, labels: Tensor) -> str | None:
     """Where an object holds a target of all rows, in their order or sorted."""
     y = labels.double().reshape(len(labels), -1)
-    columns = held_columns(Attached("", model, True), y, Columns((), ((),) * y.shape[1]))
+    columns = held_columns(model, y, Columns((), ((),) * y.shape[1]))
     return held_labels(model, labels) or next((column.path for column in columns), None)
 
 

@@ -98,23 +98,14 @@ def is_computation(path: str | PathLike[str]) -> bool:
 
 def released_computation(path: str | PathLike[str], data: Any, sample_weight: Any = None) -> ReleasedTable:
     """What an ONNX file says about the table: its numbers, and linear models and trees where it says enough."""
-    onnx = _package("onnx", "load_model")
+    onnx = _package("onnx")
     graph = onnx_files.loaded(onnx, _existing(path))
     return onnx_files.released(onnx, graph, Path(path).name, data, sample_weight)
 
 
-def named_arrays(path: str | PathLike[str]) -> dict[str, Array]:
-    """All numbers that an ONNX file holds, by name: its initialisers, and attributes of its nodes.
-
-    Those of support vectors, trees and neighbours are attributes; an array of rows may be flat.
-    """
-    onnx = _package("onnx", "named_arrays")
-    return dict(onnx_files.arrays(onnx, onnx_files.loaded(onnx, _existing(path))))
-
-
 def _from_skops(source: Path) -> Any:
     """Load it if it holds only types that skops trusts."""
-    io = _package("skops.io", "load_model")
+    io = _package("skops.io")
     try:
         untrusted = io.get_untrusted_types(file=source)
         if not untrusted:
@@ -136,7 +127,7 @@ def _from_text(text: bytes, name: str) -> BoostedModel:
 def _from_binary(source: Path) -> BoostedModel:
     """What `save_model` wrote in a form that only the library itself can open."""
     library, package, convert = AS_JSON[source.suffix.lower()]
-    _package(package, "load_model", "'lostwax[boosting]'")
+    _package(package, "'lostwax[boosting]'")
     return _from_text(_opened_apart(source, library, package, convert), source.name)
 
 
@@ -198,9 +189,9 @@ def _existing(path: str | PathLike[str]) -> Path:
     return source
 
 
-def _package(name: str, asked: str, install: str = "") -> ModuleType:
+def _package(name: str, install: str = "") -> ModuleType:
     """An optional package, imported; raises a helpful error if it is not installed."""
     top = name.partition(".")[0]
     if find_spec(top) is None:
-        raise ImportError(f"{asked}: the package {top} is not installed. Install it: pip install {install or top}")
+        raise ImportError(f"load_model: the package {top} is not installed. Install it: pip install {install or top}")
     return import_module(name)

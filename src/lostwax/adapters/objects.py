@@ -47,7 +47,6 @@ POINT_TREES = {"KDTree", "BallTree", "cKDTree"}  # they keep their points in `da
 MAX_OBJECTS = 200_000  # that are entered
 MAX_DENSE_CELLS = 200_000_000  # of a sparse matrix that is made dense
 FINGERPRINT = 4  # numbers
-NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\bnan\b|\bNaN\b")
 BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
 SHORTEST_BASE64 = 64  # characters
 GZIP_OR_ZLIB = 47  # the header decides
@@ -55,7 +54,6 @@ MAX_DEPTH = 4  # of packed bytes inside of others
 MAX_SEARCHED = 100_000_000  # bytes or characters that are searched for rows
 MAX_PARSED = 20_000_000  # characters of a text that is read as JSON or CSV
 FEWEST_LINES = 3  # of a text: fewer are no table
-FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 SET_BY_SKLEARN = ("n_features_in_", "feature_names_in_", "_sklearn_output_config", "_metadata_request")
 
 
@@ -128,7 +126,7 @@ def _members(value: Any, *, pickled: bool) -> list[tuple[str, Any]]:
         return [("values", value.to_numpy()), *((name, getattr(value, name)) for name in names), *_beside(value)]
     if not pickled and type(value).__name__ in POINT_TREES:
         return [("data", np.asarray(value.data))]
-    arguments = _arguments(value) if pickled else set()
+    arguments = arguments_of(value) if pickled else set()
     own = attributes(value)
     named = [
         (name, member) for name, member in own.items() if name not in arguments or not isinstance(member, SETTINGS)
@@ -176,7 +174,7 @@ def attributes(value: Any) -> dict[str, Any]:
         return {}
 
 
-def _arguments(value: Any) -> set[str]:
+def arguments_of(value: Any) -> set[str]:
     """Names of the arguments of an estimator."""
     return set(value.get_params(deep=False)) if callable(getattr(type(value), "get_params", None)) else set()
 
@@ -318,32 +316,30 @@ def contents(model: Any) -> Contents:
     return Contents(numbers, others, walk.complete)
 
 
-def unmentioned(value: Any) -> dict[str, Any]:
-    """The attributes of an object that are no settings, and that no code of its class mentions: no `fit` sets them."""
-    known = _mentioned(type(value)) | _arguments(value)  # type: ignore[arg-type]  # classes have a hash
+def unmentioned(value: Any, classes: Iterable[type]) -> dict[str, Any]:
+    """The attributes of an object that no code of some of its classes mentions: no `fit` of theirs sets them."""
+    known = set(SET_BY_SKLEARN).union(*map(_mentioned, classes))
     return {name: member for name, member in attributes(value).items() if name not in known}
 
 
 @lru_cache(maxsize=1_000)
 def _mentioned(kind: type) -> frozenset[str]:
-    """Every name and every text in the code of a class and its bases, and names that scikit-learn itself sets."""
-    names = {*SET_BY_SKLEARN}
-    for base in kind.__mro__:
-        names |= {*vars(base), *vars(base).get("__annotations__", {})}
-        todo: list[Any] = list(vars(base).values())
-        while todo:
-            member = todo.pop()
-            if isinstance(member, property):
-                todo += [member.fget, member.fset]
-            elif isinstance(member, CodeType):
-                names |= {*member.co_names, *(constant for constant in member.co_consts if isinstance(constant, str))}
-                todo += [inner for inner in member.co_consts if isinstance(inner, CodeType | tuple | frozenset)]
-            elif isinstance(member, tuple | frozenset):
-                names |= {text for text in member if isinstance(text, str)}
-            elif isinstance(member, FunctionType):
-                todo.append(unwrap(member).__code__)
-            else:  # class methods, and methods that are there at times
-                todo += [getattr(member, name) for name in ("__func__", "fn") if hasattr(member, name)]
+    """Every name and every text in the code of a class."""
+    names = {*vars(kind), *vars(kind).get("__annotations__", {})}
+    todo: list[Any] = list(vars(kind).values())
+    while todo:
+        member = todo.pop()
+        if isinstance(member, property):
+            todo += [member.fget, member.fset]
+        elif isinstance(member, CodeType):
+            names |= {*member.co_names, *(constant for constant in member.co_consts if isinstance(constant, str))}
+            todo += [inner for inner in member.co_consts if isinstance(inner, CodeType | tuple | frozenset)]
+        elif isinstance(member, tuple | frozenset):
+            names |= {text for text in member if isinstance(text, str)}
+        elif isinstance(member, FunctionType):
+            todo.append(unwrap(member).__code__)
+        else:  # class methods, and methods that are there at times
+            todo += [getattr(member, name) for name in ("__func__", "fn") if hasattr(member, name)]
     return frozenset(names)
 
 
@@ -394,7 +390,7 @@ def decoded(value: bytes | bytearray) -> str | None:
 
 def parsed(text: str) -> Any:
     """Rows of a CSV or JSON text; None if it is neither."""
-    if len(text) > MAX_PARSED or text.count("\n") + text.count("{") < FEWEST_LINES:
+    if len(text) > MAX_PARSED or sum(map(text.count, "\n{[")) < FEWEST_LINES:
         return None
     try:
         if text.lstrip()[:1] in ("[", "{"):
@@ -409,13 +405,3 @@ def as_text(value: Any) -> str:
     if isinstance(value, str | bytes | bytearray | memoryview):
         return (value if isinstance(value, str) else bytes(value).decode(errors="ignore"))[:MAX_PARSED]
     return "\n".join(map(str, value.flat if isinstance(value, np.ndarray) else value))[:MAX_PARSED]
-
-
-def numbers_in(value: str | bytes) -> Iterator[Array]:
-    """All numbers in a text, or bytes as numbers of two sizes at each offset."""
-    if isinstance(value, str):
-        yield np.array(NUMBER.findall(value), dtype=np.float64)
-        return
-    for kind in FLOATS:
-        for offset in range(min(kind.itemsize, len(value))):
-            yield np.frombuffer(value, kind, (len(value) - offset) // kind.itemsize, offset)

@@ -81,17 +81,7 @@ def released(onnx: ModuleType, graph: Any, name: str, data: Any, sample_weight: 
             why = error.reason
     if why:
         reader.unread.append(f"the computation in {name} was not audited, and cannot be fitted again: {why}.")
-    return ReleasedTable(
-        name=name,
-        table=table,
-        weight=weight,
-        columns=columns,
-        parts=tuple(reader.parts),
-        classes=classes,
-        notes=tuple(reader.notes),
-        unread=tuple(reader.unread),
-        supervised=True,
-    )
+    return reader.released(name, table, classes=classes)
 
 
 def _nodes(onnx: ModuleType, graph: Any, width: int) -> Predictor:

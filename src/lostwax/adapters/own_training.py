@@ -32,7 +32,7 @@ from lostwax.adapters.net_state import (
 from lostwax.bounds import bound
 from lostwax.exits import exits_refused
 from lostwax.fields import at_least, check_fields, expect, shown
-from lostwax.games import Cohort, Mechanism, Records, Release, Step, TrainerFacts
+from lostwax.games import Cohort, Mechanism, Records, Release, TrainerFacts
 from lostwax.inits import FromNet, Init, public, start_of
 from lostwax.progress import counted
 from lostwax.seeds import generator, one_thread, seed_torch
@@ -188,13 +188,6 @@ class OwnTraining:
         effects = {0: first, known // 2: effect(known // 2)}
         best = max(effects, key=effects.__getitem__)
         return replace(self, place=best) if effects[best] > 0 else self
-
-    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """Not available: the function does not show its steps."""
-        raise ValueError(
-            "OwnTraining: a training function does not show its steps. If they are published, use a built-in trainer "
-            "of lostwax."
-        )
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         """As many as there are processes: models are trained separately."""

@@ -20,14 +20,13 @@ from lostwax.adapters.fitted_objects import coded_data
 from lostwax.adapters.objects import Array, Walk, attributes
 from lostwax.adapters.r_files import RModel
 from lostwax.adapters.sklearn import inputs
-from lostwax.adapters.sklearn.estimators import KindNotReadError, NotReadError, Reading, SettingNotReadError
+from lostwax.adapters.sklearn.estimators import KindNotReadError, NotReadError, Reading, SettingNotReadError, targets_of
 from lostwax.adapters.sklearn.held_tables import held_labels
 from lostwax.adapters.sklearn.models import publish_equation
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
 from lostwax.adapters.sklearn.reading import read_tables
 from lostwax.adapters.sklearn.survival import Cox, publish_cox
 from lostwax.games import Fitted, Loss, Records, ReleasedTable, Stationary, Stored
-from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import gap
 from lostwax.games.notes import stored_rows
 from lostwax.losses import BinaryCrossEntropy, ProbitLoss, SquaredError, Tweedie
@@ -76,20 +75,12 @@ def released(model: RModel, data: Any, sample_weight: Any = None) -> ReleasedTab
         reader.publish_categories(name, start, listed)
     _read_file(model, name, Records(x[:, used], labels), place, reader, x.shape[1])
     path = held_labels(model.contents, labels) or held_labels(dict(_sums_of_residuals(model.contents)), labels)
-    if terms is None and (each := _of_each_row(model.value, len(x))):
-        reader.unread.append(f"{name}'s {', '.join(each)} hold a number for each row, and were not attacked.")
-    return ReleasedTable(
-        name=name,
-        table=Records(x[:, used], labels),
-        weight=weight,
-        columns=reader.columns,
-        parts=tuple(reader.parts),
-        classes=classes,
-        notes=tuple(reader.notes),
-        unread=tuple(reader.unread),
-        held_labels=None if path is None else f"{name}'s {path} holds the labels of all rows in their order.",
-        supervised=True,
-    )
+    members = model.value.items() if terms is None and isinstance(model.value, dict) else ()
+    of_each_row = [each for each, member in members if isinstance(member, np.ndarray) and len(member) == len(x)]
+    if of_each_row:
+        reader.unread.append(f"{name}'s {', '.join(of_each_row)} hold a number for each row, and were not attacked.")
+    every_label = None if path is None else f"{name}'s {path} holds the labels of all rows in their order."
+    return reader.released(name, Records(x[:, used], labels), classes=classes, held_labels=every_label)
 
 
 class _Terms(NamedTuple):
@@ -207,21 +198,12 @@ def _reading(model: RModel, terms: _Terms, place: Place, targets: Array, weight:
     none, unit = torch.zeros(1).double(), torch.ones_like(terms.weight[0])
     stopped = not np.ravel(model.value.get("converged", [True]))[0]
     equation = Stationary(terms.weight, terms.bias, loss, none, none, torch.zeros_like(unit), unit, stopped)
-    facts = loss_facts(loss, 1)
-    if facts is None or facts.classes is None:
-        return Reading(inputs.regression_targets(targets, 1), weight, equation)
-    names = np.unique(targets)
-    if len(names) != facts.classes:
-        raise ValueError(
-            f"audit: expected y with {facts.classes} classes, got {len(names)} values. Pass the labels of single "
-            "records, not shares or counts."
-        )
-    readings = []
-    for order in (names, names[::-1]):
-        numbers = torch.from_numpy((targets == order[1]).astype(np.int64))
-        left = float(gap(equation, Records(x, numbers), weight).norm())
-        readings.append((left, Reading(numbers, weight, equation, classes=tuple(order.tolist()))))
-    return min(readings, key=lambda reading: reading[0])[1]
+    labels, classes = targets_of(loss, targets)
+    if not classes:
+        return Reading(labels, weight, equation)
+    orders = ((labels, classes), (1 - labels, classes[::-1]))
+    labels, classes = min(orders, key=lambda order: float(gap(equation, Records(x, order[0]), weight).norm()))
+    return Reading(labels, weight, equation, classes=classes)
 
 
 def _read_file(model: RModel, name: str, table: Records, place: Place, reader: PipelineReader, width: int) -> None:
@@ -269,9 +251,3 @@ def _sums_of_residuals(contents: Any) -> Iterator[tuple[str, Array]]:
             fitted, left = (np.asarray(value[name]) for name in ("fitted.values", "residuals"))
             if fitted.shape == left.shape and fitted.dtype.kind == left.dtype.kind == "f":
                 yield f"{path}.fitted.values + residuals".removeprefix("."), np.round(fitted + left, DIGITS)
-
-
-def _of_each_row(value: Any, n: int) -> list[str]:
-    """The members of a model that hold as many numbers as the table has rows."""
-    members = value.items() if isinstance(value, dict) else ()
-    return [name for name, member in members if isinstance(member, np.ndarray) and len(member) == n]

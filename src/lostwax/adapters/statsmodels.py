@@ -16,11 +16,10 @@ from torch import Tensor
 
 from lostwax.adapters import fitted_objects
 from lostwax.adapters.sklearn import inputs
-from lostwax.adapters.sklearn.estimators import KindNotReadError
+from lostwax.adapters.sklearn.estimators import KindNotReadError, targets_of
 from lostwax.adapters.sklearn.same_data import check_empty_columns, of_this_table
 from lostwax.adapters.sklearn.survival import has_hazards
 from lostwax.games import Fitted, Loss, Noted, Records, ReleasedTable, Stationary, Stored
-from lostwax.games.facts import loss_facts
 from lostwax.games.notes import stored_rows
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, ProbitLoss, SquaredError, Tweedie
 
@@ -93,17 +92,7 @@ def read(results: Any, data: Any, sample_weight: Any = None) -> Fitted:
         solver.get("converged", True) if isinstance(solver, Mapping) else getattr(results, "converged", True)
     )
     model = Stationary(weight, bias, loss, none, none, weight.new_zeros(d), weight.new_ones(d), stopped)
-    facts, classes = loss_facts(loss, len(weight)), tuple[object, ...]()
-    if facts is None or facts.classes is None:
-        target = inputs.regression_targets(labels, 1)
-    else:
-        names = np.unique(labels)
-        if len(names) != facts.classes:
-            raise ValueError(
-                f"audit: expected y with {facts.classes} classes, got {len(names)} values. Pass the labels of single "
-                "records, not shares or counts."
-            )
-        target, classes = inputs.class_numbers(labels, names), tuple(names.tolist())
+    target, classes = targets_of(loss, labels, len(weight))
     of_rows = inputs.weights(_weights(results, sample_weight), len(design.x))
     fitted = design.fitted(results, target, of_rows, model, classes)
     check_empty_columns(fitted)
@@ -134,10 +123,10 @@ class _Design(NamedTuple):
         known = results.model.exog_names or [f"x{place}" for place in range(width)]  # remove_data() may drop them
         names = tuple(str(known[place]) for place in places)
         ones = 1.0 if stored is None or constant is None else float(np.asarray(stored)[0, constant])
-        if hasattr(X, "columns") and set(names) <= set(X.columns):
+        if inputs.is_frame(X) and set(names) <= set(X.columns):
             return cls(_numbers(X[list(names)]), names, places, constant, ones)
         columns = np.shape(X)[-1] if np.ndim(X) == 2 else 0
-        from_formula = hasattr(X, "columns") and hasattr(results.model, "formula")  # terms of several columns
+        from_formula = inputs.is_frame(X) and hasattr(results.model, "formula")  # terms of several columns
         if columns in (width, len(places)) and not from_formula:
             x = _numbers(X)
             return cls(x[:, places] if columns == width else x, names, places, constant, ones)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.games import Extremes, Noted
 from lostwax.games.boosting import BoostedSums
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
@@ -60,7 +61,6 @@ class BoostedModel(ABC):
     base_score: Numbers = field(default_factory=lambda: np.empty(0))  # (k,) before the first tree; empty: not stored
     categories: tuple[tuple[object, ...], ...] = ()  # of each column of pandas' categories, by code
     no_numbers: tuple[int, ...] = ()  # columns of the table that no node which was read splits
-    label_counts: Mapping[int, Ints] = field(default_factory=dict)  # (k, classes) of some of these, of each category
 
     gaps: ClassVar[bool] = False  # what is not stored in a sparse matrix counts as missing
     strict: ClassVar[bool] = False  # rows go left below a threshold; otherwise also at it
@@ -132,11 +132,6 @@ def refuse(name: str, settings: Mapping[str, bool]) -> None:
     for setting, used in settings.items():
         if used:
             raise TypeError(f"{name}: {setting} is not read without a row of the table.")
-
-
-def is_read(model: Any) -> bool:
-    """Whether this is a model that was read from a file, and not one of its library."""
-    return isinstance(model, BoostedModel)
 
 
 class Grown(NamedTuple):
@@ -223,14 +218,6 @@ def check_no_empty_node(name: str, grown: Sequence[Grown]) -> None:
                 f"audit: {name} was not fitted on this table: tree {number} has a node that no row is in. Pass the "
                 "data the model was fitted on, with its columns in the same order."
             )
-
-
-def other_data(name: str, why: str, more: str = "") -> ValueError:
-    """The error for a model that was fitted on other rows, labels or weights."""
-    return ValueError(
-        f"audit: {name} was not fitted on this data (X, y): {why}. Pass exactly the rows, labels and sample_weight it "
-        f"was fitted on{more}."
-    )
 
 
 def thresholds_of(grown: Sequence[Grown], column: int) -> Numbers:

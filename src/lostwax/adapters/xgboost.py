@@ -67,17 +67,6 @@ def _softmax(margins: Numbers) -> Numbers:
     return np.asarray(odds / odds.sum(1, keepdims=True))
 
 
-def _pseudo_huber(margins: Numbers, y: Numbers, settings: Mapping[str, float]) -> Numbers:
-    square = settings.get("huber_slope", 1.0) ** 2
-    residual = (margins - y) ** 2
-    return np.asarray(square / ((square + residual) * np.sqrt(1 + residual / square)))
-
-
-def _squared_log(margins: Numbers, y: Numbers, settings: Mapping[str, float]) -> Numbers:
-    above = np.maximum(margins, -1 + 1e-6)
-    return np.asarray(np.maximum((np.log1p(y) - np.log1p(above) + 1) / (above + 1) ** 2, 1e-6))
-
-
 def _tweedie(margins: Numbers, y: Numbers, settings: Mapping[str, float]) -> Numbers:
     power = settings.get("tweedie_variance_power", 1.5)
     return np.asarray((2 - power) * np.exp((2 - power) * margins) - y * (1 - power) * np.exp((1 - power) * margins))
@@ -100,8 +89,6 @@ OBJECTIVES: Mapping[str, Curvature] = {
     ),
     "reg:gamma": Curvature(lambda margins, y, settings: y / np.exp(margins), np.log),
     "reg:tweedie": Curvature(_tweedie, np.log),
-    "reg:pseudohubererror": Curvature(_pseudo_huber),
-    "reg:squaredlogerror": Curvature(_squared_log),
 }
 
 

@@ -60,7 +60,6 @@ class CalibratedLosses:
         check_fields(self, models=at_least(8))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         access = knowledge.facts.access
         if (reason := no_candidates(knowledge)) is not None or access.all_weights or access.answers or self.probes:
             return reason
@@ -82,7 +81,6 @@ class CalibratedLosses:
         return Cost(self.models * rate.training, losses + max(answers, in_training(rate)))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
-        """Nothing is trained before the candidates are known."""
         knowledge = accepted(self, knowledge)
 
         def choose_by_loss(release: Release, hints: Hints | None = None) -> Guess:
@@ -202,9 +200,9 @@ def calibrated(reference: Tensor, member: Tensor, seen: Tensor) -> Tensor:
     usual = _smooth(mean, shift, models)
     doubt = 1 / models.clamp_min(1) + 1 / (len(reference) - models)  # the variance of a shift
     differs = ((shift - usual).square() - doubt)[models > 0].mean().clamp_min(0)
-    own = torch.where(models > 0, differs / (differs + doubt), 0.0)
+    weight = torch.where(models > 0, differs / (differs + doubt), 0.0)
     least = LEAST_SHIFT * ((shift * models).sum() / models.sum()).clamp_min(0)
-    d = torch.maximum(usual + own * (shift - usual), least)
+    d = torch.maximum(usual + weight * (shift - usual), least)
     return d * (seen - mean) / deviation - d.square() / 2
 
 

@@ -37,37 +37,6 @@ STEPPED = 40  # squares of the numbers of a record, that Newton's last steps tak
 STILL = 1e-3  # in squared deviations of the ensemble: two simulations of a record that differ by less are equal
 
 
-class Frame(NamedTuple):
-    """Coordinates of a record: one per number, and one for its label if that is a number; a class is none."""
-
-    unknowns: Coordinates
-    like: Records  # one record, for shapes and dtypes
-
-    @classmethod
-    def of(cls, prior: Records) -> Frame:
-        """The frame of records like the prior's."""
-        return cls(Coordinates.of(prior, constants=True), prior[:1])
-
-    def records(self, coordinates: Tensor, classes: Tensor) -> Records:
-        """(n, q) and (n,) -> records in the prior's dtype; where labels are numbers, the classes are not used."""
-        return as_records(self.unknowns(coordinates), classes, self.like)
-
-    def within(self, coordinates: Tensor, known: Tensor) -> Tensor:
-        """(n, q) clamped to the prior's range, with the `known` coordinates (q,) filled in where they are not NaN."""
-        return torch.where(known.isnan(), self.unknowns.clamped(coordinates), known)
-
-    def known(self, hints: Hints | None, game: int) -> Tensor:
-        """(q,) the coordinates of a game's secret that the hints give, NaN for the others."""
-        x, y = (part.new_full(part.shape, torch.nan, dtype=torch.float64) for part in (self.like.x, self.like.y))
-        if hints is not None and hints.parts is not None:
-            x = hints.parts[game].to(x)  # (1, ...), k = 1
-        if hints is not None and hints.labels is not None:
-            y = hints.labels[game].to(y)
-        z = flat(Records(x, y if self.like.y.is_floating_point() else self.like.y))[0]  # (q,)
-        numbers = self.unknowns.of_records(torch.where(z.isnan(), self.unknowns.origin, z))
-        return torch.where(z.isnan(), torch.nan, numbers)
-
-
 class Cloud(NamedTuple):
     """A Gaussian cloud of candidates with covariance  deviations^T deviations / s."""
 
@@ -76,7 +45,6 @@ class Cloud(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """Of a coordinate, on average."""
         return float(self.deviations.square().mean())
 
     def no_wider_than(self, variance: float) -> Cloud:
@@ -125,19 +93,42 @@ class Simulator(NamedTuple):
     """The adversary's trainings. Their seed is never the game's, so they repeat none of the victim's private draws."""
 
     knowledge: Knowledge
-    known: Records
-    frame: Frame
+    unknowns: Coordinates  # of a record: one per number, and one for its label if that is a number; a class is none
     members: int
     seed: int
 
+    @property
+    def like(self) -> Records:
+        """One record, for shapes and dtypes."""
+        return self.knowledge.prior[:1]
+
+    def records(self, coordinates: Tensor, classes: Tensor) -> Records:
+        """(n, q) and (n,) -> records in the prior's dtype; where labels are numbers, the classes are not used."""
+        return as_records(self.unknowns(coordinates), classes, self.like)
+
+    def within(self, coordinates: Tensor, known: Tensor) -> Tensor:
+        """(n, q) clamped to the prior's range, with the `known` coordinates (q,) filled in where they are not NaN."""
+        return torch.where(known.isnan(), self.unknowns.clamped(coordinates), known)
+
+    def hinted(self, hints: Hints | None, game: int) -> Tensor:
+        """(q,) the coordinates of a game's secret that the hints give, NaN for the others."""
+        x, y = (part.new_full(part.shape, torch.nan, dtype=torch.float64) for part in (self.like.x, self.like.y))
+        if hints is not None and hints.parts is not None:
+            x = hints.parts[game].to(x)  # (1, ...), k = 1
+        if hints is not None and hints.labels is not None:
+            y = hints.labels[game].to(y)
+        z = flat(Records(x, y if self.like.y.is_floating_point() else self.like.y))[0]  # (q,)
+        numbers = self.unknowns.of_records(torch.where(z.isnan(), self.unknowns.origin, z))
+        return torch.where(z.isnan(), torch.nan, numbers)
+
     def first(self, label: int, *, attempt: int) -> First:
         """The first ensemble of a class, shared by all games; each attempt has its own."""
-        z, y = self.frame.unknowns.of_records(flat(self.knowledge.prior)), classes_of(self.knowledge.prior.y)  # (n, q)
+        z, y = self.unknowns.of_records(flat(self.knowledge.prior)), classes_of(self.knowledge.prior.y)  # (n, q)
         classes, group = torch.unique(y, return_inverse=True)
         means = torch.stack([z[group == number].mean(0) for number in range(len(classes))])  # (classes, q)
         random = generator(self.seed, "adversary", "prior", label, attempt)
         drawn = like_the_prior(z[y == label], z - means[group], self.members, random)
-        members = self.frame.within(drawn, torch.full_like(z[0], torch.nan))
+        members = self.within(drawn, torch.full_like(z[0], torch.nan))
         return self.regressed(members, label, "first", attempt)
 
     def regressed(self, members: Tensor, label: int, *purpose: int | str) -> First:
@@ -150,9 +141,11 @@ class Simulator(NamedTuple):
     def seen(self, members: Tensor, labels: Tensor, *purpose: int | str) -> Tensor:
         """(s, features) what the adversary would see if the secret were each of the members (s, q)."""
         net, access = self.knowledge.net, self.knowledge.access
-        candidates = self.frame.records(members, labels)
+        candidates = self.records(members, labels)
         draws = adversary_seed(self.seed, *purpose)
-        chunks = models_of(self.knowledge, InOrder(self.known), candidates, models=len(candidates), seed=draws)
+        chunks = models_of(
+            self.knowledge, InOrder(self.knowledge.facts.known_records), candidates, models=len(candidates), seed=draws
+        )
         return torch.cat([access(net, release) for _, release in chunks]).to(members.device)
 
 
@@ -205,7 +198,7 @@ class EnsembleInverter(NamedTuple):
     def invert(self, release: Release, hints: Hints | None = None) -> list[Narrowed]:
         """Every model of the release, one after the other, with the evidence."""
         seen = self.simulator.knowledge.access(self.simulator.knowledge.net, release)
-        seen = seen.to(self.simulator.frame.unknowns.origin.device)  # (m, features)
+        seen = seen.to(self.simulator.unknowns.origin.device)  # (m, features)
         numbers = counted(range(len(seen)), "Ensemble: games", len(seen))
         games = (self._game(seen[game : game + 1], game, hints) for game in numbers)
         if self.polish is None or (hints is not None and hints.parts is not None):  # Newton would not keep known parts
@@ -215,14 +208,14 @@ class EnsembleInverter(NamedTuple):
 
     def record(self, found: Narrowed) -> Records:
         """(1, ...) the guess as a record like the prior's."""
-        return self.simulator.frame.records(found.estimate.unsqueeze(0), torch.full((1,), found.label))
+        return self.simulator.records(found.estimate.unsqueeze(0), torch.full((1,), found.label))
 
     def _game(self, seen: Tensor, game: int, hints: Hints | None) -> Narrowed:
-        known = self.simulator.frame.known(hints, game)
+        known = self.simulator.hinted(hints, game)
         starts = self._starts(seen, game, hints)
         if not seen.isfinite().all():  # the victim diverged
             label, _ = starts[0]
-            mean = self.simulator.frame.within(self.firsts[label].regression.mean.unsqueeze(0), known)[0]
+            mean = self.simulator.within(self.firsts[label].regression.mean.unsqueeze(0), known)[0]
             return Narrowed(mean, label, predicted=math.inf, residual=math.inf, floor=math.inf, rounds=())
         attempts: list[Narrowed] = []
         for label, attempt in starts:
@@ -236,7 +229,7 @@ class EnsembleInverter(NamedTuple):
         """The record that Newton's steps from the guess lead to, if they end in a certificate; else the guess."""
         if found.floor > STILL:
             return found
-        unknowns, near = self.simulator.frame.unknowns, self.record(found)
+        unknowns, near = self.simulator.unknowns, self.record(found)
         label = torch.full((1,), found.label, device=near.x.device)
         inversion = newton.polish(released.to(label.device), flat(near)[0], label)
         if inversion is None or not inversion.certified:
@@ -247,7 +240,7 @@ class EnsembleInverter(NamedTuple):
 
     def _starts(self, seen: Tensor, game: int, hints: Hints | None) -> list[tuple[int, int]]:
         """Pairs (class, attempt) to start from: the given or likely classes, then other ensembles of the first."""
-        if hints is not None and hints.labels is not None and not self.simulator.frame.like.y.is_floating_point():
+        if hints is not None and hints.labels is not None and not self.simulator.like.y.is_floating_point():
             likely = [int(hints.labels[game, 0])]
             if likely[0] not in self.firsts:
                 raise ValueError(
@@ -284,7 +277,7 @@ class EnsembleInverter(NamedTuple):
             """How many models of records off by this error are as far from the guess's as the release."""
             cloud = Cloud(best.estimate, best.errors * math.sqrt(predicted / max(best.left_out, 1e-300)))
             random = generator(self.simulator.seed, "adversary", "probes", attempt)
-            probes = self.simulator.frame.within(cloud.draw(PROBES, random), known)
+            probes = self.simulator.within(cloud.draw(PROBES, random), known)
             moved = self.simulator.seen(probes, torch.full((PROBES,), label), "probes", attempt)
             far = (standardise(moved) - scaled[1]).square().mean(1) >= distances[0]
             return int(far.sum())
@@ -293,11 +286,11 @@ class EnsembleInverter(NamedTuple):
         return Narrowed(best.estimate, label, predicted, float(distances.mean()), floor, tuple(rounds))
 
     def _rounds(self, seen: Tensor, label: int, known: Tensor, first: First, attempt: int) -> list[Round]:
-        frame, rounds = self.simulator.frame, list[Round]()
+        simulator, rounds = self.simulator, list[Round]()
         regression, variance = first.regression, first.variance
         while True:
             read = regression(seen)
-            centre = frame.within(read.coordinates.unsqueeze(0), known)[0]
+            centre = simulator.within(read.coordinates.unsqueeze(0), known)[0]
             errors = torch.where(known.isnan(), regression.left_out, 0.0)  # (s, q)
             left_out = float(errors.square().mean())
             predicted = read.novelty * left_out
@@ -313,7 +306,7 @@ class EnsembleInverter(NamedTuple):
             wider = math.sqrt(inflation(read.novelty, self.attack.margin))
             cloud = Cloud(centre, wider * errors).no_wider_than(first.variance)
             random = generator(self.simulator.seed, "adversary", "cloud", attempt, len(rounds))
-            members = frame.within(cloud.draw(self.attack.members, random), known)
+            members = simulator.within(cloud.draw(self.attack.members, random), known)
             regression = self.simulator.regressed(members, label, "round", attempt, len(rounds)).regression
             variance = float(members.var(0).mean())
 
@@ -364,7 +357,6 @@ class Ensemble:
         )
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         prior, facts = knowledge.prior, knowledge.facts
         work = "it looks for the one missing record"
         reason = facts.not_one_secret(knowledge.threat, work) or unsolvable(knowledge, keeps_parts=True)
@@ -394,7 +386,6 @@ class Ensemble:
         return AttackFacts(strength=60, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """The first round is trained for every class, the others for every game."""
         groups = classes(knowledge)
         tables = knowledge.prior.x.element_size() * (TABLES + 1) * self.members * groups * rate.features
         numbers = knowledge.prior.x.shape[1:].numel()
@@ -409,10 +400,9 @@ class Ensemble:
         return tuple(replace(self, members=size, rounds=min(self.rounds, 5), restarts=0) for size in sizes)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> EnsembleInverter:
-        """Train the first ensemble of every class and regress its records on its models."""
         knowledge = accepted(self, knowledge)
         prior = knowledge.prior
-        simulator = Simulator(knowledge, knowledge.facts.known_records, Frame.of(prior), self.members, seed)
+        simulator = Simulator(knowledge, Coordinates.of(prior, constants=True), self.members, seed)
         labels = torch.unique(classes_of(prior.y)).tolist()
         firsts = {
             label: simulator.first(label, attempt=0) for label in counted(labels, "Ensemble: classes", len(labels))

@@ -93,11 +93,9 @@ class KernelRidge(Shadowed):
         check_fields(self, shadows=at_least(MIN_SHADOWS), validation=between(0, 1, "()"))
 
     def facts(self) -> AttackFacts:
-        """The best of those that learn from shadow models."""
-        return AttackFacts(strength=40, reads_weights=True, device=self.device, cheaper=self.cheaper)
+        return AttackFacts(strength=40, device=self.device, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """Shadow models, and a regression per class."""
         shadows, groups = self.shadows or len(knowledge.prior), classes(knowledge)
         of_shadows = shadow_cost(self.engine, knowledge, shadows, rate, games)
         features, size = features_seen(self.engine, rate), knowledge.prior.x.element_size()

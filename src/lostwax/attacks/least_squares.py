@@ -326,6 +326,40 @@ def _orthonormal(new: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
     return new / length.clamp_min(TINY).unsqueeze(1), length
 
 
+def conjugate_gradients(
+    product: Product,
+    slope: Tensor,
+    shifts: Tensor,
+    count: int,
+    tolerance: float = 0.0,
+    enough: Callable[[Tensor], bool] = lambda _: False,
+) -> Tensor:
+    """x (m, f, r) of  (A + shift) x = slope (m, r),  by at most `count` products A v of m games; for shifts (m, f).
+
+    All shifts share one Krylov space (Jegerlehner 1996): residuals of the others are multiples, zeta, of those of the
+    smallest.
+    """
+    least = shifts.amin(1, keepdim=True)  # (m, 1)
+    x, zeta, zeta_before = slope.new_zeros(*shifts.shape, slope.shape[1]), *torch.ones(2, *shifts.shape).to(slope)
+    along, towards, residual = slope, slope.unsqueeze(1).expand_as(x), slope
+    square = slope.square().sum(1, keepdim=True)
+    step_before, share, goal = torch.ones_like(square), torch.zeros_like(square), tolerance**2 * square
+    for _ in range(count):
+        curved = product(along) + least * along
+        step = square / (along * curved).sum(1, keepdim=True).clamp_min(TINY)
+        lifted = zeta_before * step_before * (1 + (shifts - least) * step) + step * share * (zeta_before - zeta)
+        ratio = zeta_before * step_before / lifted.clamp_min(TINY)
+        x = x + (step * ratio).unsqueeze(2) * towards
+        residual = residual - step * curved
+        share = residual.square().sum(1, keepdim=True) / square.clamp_min(TINY)
+        zeta_before, zeta, step_before = zeta, zeta * ratio, step
+        towards = zeta.unsqueeze(2) * residual.unsqueeze(1) + (share * ratio.square()).unsqueeze(2) * towards
+        along, square = residual + share * along, share * square
+        if (square <= goal).all() or enough(x):
+            break
+    return x
+
+
 ROUNDED = 100  # times the rounding of a number: that of a Jacobian, after many steps
 INVERSE_ITERATIONS = 4
 

@@ -44,19 +44,15 @@ class NearestCandidate:
         check_fields(self)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable, or why the attack inside is not."""
         return no_candidates(knowledge) or objection_to(self.attack, knowledge)
 
     def facts(self) -> AttackFacts:
-        """As strong as the attack inside."""
         return AttackFacts(attack_facts(self.attack).strength, names_candidates=True, inside=self.attack)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """That of the attack inside."""
         return predicted(self.attack, knowledge, games, rate)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
-        """Prepare the attack inside."""
         return _Nearest(self.attack.prepare(accepted(self, knowledge), seed=seed), self.metric)
 
 
@@ -91,12 +87,10 @@ class Refit:
         check_fields(self, repeats=at_least(1))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         work = "it trains on all other records and a candidate"
         return no_candidates(knowledge) or knowledge.facts.not_one_secret(knowledge.threat, work)
 
     def facts(self) -> AttackFacts:
-        """Exact where training is deterministic."""
         return AttackFacts(strength=80, names_candidates=True)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
@@ -106,7 +100,6 @@ class Refit:
         return Cost(self.repeats * candidates * games * rate.training, float(DOUBLE * numbers))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
-        """Nothing is trained before the candidates are known."""
         knowledge = accepted(self, knowledge)
         return _Refitting(knowledge, knowledge.facts.known_records, self, seed)
 
@@ -225,15 +218,15 @@ def nearest(seen: Tensor, refits: Tensor) -> Tensor:
     return torch.stack(scores)
 
 
-def likelihood(seen: Tensor, refits: Tensor, own: Tensor) -> Tensor:
+def likelihood(seen: Tensor, refits: Tensor, expected: Tensor) -> Tensor:
     """(m, r) log p(seen | record) - log p(seen | another record), for seen (m, features) and (r, repeats, features).
 
-    `own` (r, features) are the features that each record is expected to change.
+    `expected` (r, features) are the features that each record is expected to change.
     """
     centre = refits.flatten(0, 1).nan_to_num(torch.nan, torch.nan, torch.nan).nanmedian(0).values  # (features,)
     refits = torch.where(refits.isfinite(), refits, centre)  # a fit that diverged tells nothing
     moves = _moving(refits.flatten(0, 1))
-    seen, refits, own = seen[:, moves], refits[..., moves], own[:, moves]
+    seen, refits, expected = seen[:, moves], refits[..., moves], expected[:, moves]
     records, repeats, _ = refits.shape
     mean = refits.mean(1)  # (r, features)
     outlying = records // OUTLIER_SHARE + 1  # records of which a refit may be an outlier
@@ -247,7 +240,7 @@ def likelihood(seen: Tensor, refits: Tensor, own: Tensor) -> Tensor:
     variance = variance + rounding.square()  # the least that can be resolved
     shift = mean - centre  # (r, features)
     clear = shift.abs() > CLEAR * (variance / repeats).sqrt()
-    shift = torch.where(clear | own, shift, 0.0)
+    shift = torch.where(clear | expected, shift, 0.0)
     # log N(s; c + d, v) - log N(s; c, v) = (d (s - c) - d^2 / 2) / v, with the variance of the estimated mean
     spread = variance * (1 + 1 / repeats)
     return (seen - centre) / spread @ shift.mT - (shift.square() / spread).sum(1) / 2

@@ -9,25 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, final, runtime_checkable
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lostwax.access import Neuron, Superparameters, neurons, row_layers
 from lostwax.attacks.reconn import RecoNN, Trained
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
-from lostwax.games import Access, AttackFacts, Cohort, Guess, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Reconstructor, Records, Release
 from lostwax.games.protocols import accepted, objection_to
 from lostwax.inits import StartsFrom, trainable
 from lostwax.learning.shadow_tables import ShadowTable, adversary_seed, shadow_tables
-from lostwax.metrics import Correlation, correlation
-from lostwax.metrics.estimate import spearman
 from lostwax.seeds import generator
-from lostwax.trainers.descent import Descent, own_slopes
 
-__all__ = ["Explanation", "Focused", "Mnemonist", "MnemonistRecoNN", "Scales", "ToMean", "ToStart", "row_scales"]
+__all__ = ["Explanation", "Focused", "Mnemonist", "MnemonistRecoNN", "ToMean", "ToStart"]
 
 MASKS_PER_ROW = 2  # at least: fewer errors than that determine no regression
 MASKED_NUMBERS = 2**26  # of masked models in memory at a time
@@ -50,7 +45,6 @@ class ToStart:
     """The initial values, as in Shamsabadi et al. (2023). The row then stores none of the known records either."""
 
     def objection(self, knowledge: Knowledge, models: int) -> str | None:
-        """It needs one public initialisation."""
         trainer = undefended(knowledge.trainer)
         if not isinstance(trainer, StartsFrom):
             return (
@@ -65,7 +59,6 @@ class ToStart:
         return None
 
     def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
-        """The public initialisation."""
         trainer = undefended(knowledge.trainer)
         assert isinstance(trainer, StartsFrom)  # else there was an objection
         return {name: value[0] for name, value in trainer.init(knowledge.net, [0], seed=0).items()}
@@ -77,7 +70,6 @@ class ToMean:
     """The mean of the explained models, near the rows that a reconstructor was trained on: only one record is lost."""
 
     def objection(self, knowledge: Knowledge, models: int) -> str | None:
-        """It needs two models."""
         if models < 2:
             return "rows are reset to the mean of all explained models, and there is one model. Use erase=ToStart()."
         return None
@@ -85,39 +77,6 @@ class ToMean:
     def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
         """The mean, in float64."""
         return {name: value.double().mean(0) for name, value in release.params.items()}
-
-
-class Scales(NamedTuple):
-    """A step adds to each row the layer's input times `scale` (Shamsabadi et al. 2023, Eq. 2 and section 4)."""
-
-    rows: tuple[Neuron, ...]
-    scale: Tensor  # (m, t, rows)
-
-    @property
-    def stored(self) -> Tensor:
-        """(m, t, rows) whether the step stores anything: the B-scale of Eq. 4, whose sum over rows is Fig. 5."""
-        return self.scale != 0
-
-    def of(self, module: str) -> Scales:
-        """The rows of one layer."""
-        places = [place for place, row in enumerate(self.rows) if row.module == module]
-        if not places:
-            there = ", ".join(dict.fromkeys(row.module for row in self.rows))
-            raise ValueError(f"Scales.of: no row lies in module '{module}'. There are rows in {there}.")
-        return Scales(tuple(self.rows[place] for place in places), self.scale[..., places])
-
-
-def row_scales(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Scales:
-    """The scale of every row, step and secret:  d loss(secret) / d bias  (Shamsabadi et al. 2023, Eq. 3)."""
-    biases = [layer.params[-1] for layer in row_layers(net).values()]
-    for name in biases:
-        if name.rpartition(".")[2] != "bias":
-            raise ValueError(
-                f"row_scales: expected a bias in every layer that is trained, but {name} has none beside it. Scales "
-                "are read off biases: give the layer one (bias=True), or freeze it."
-            )
-    steps = [torch.cat([slopes[name] for name in biases], 1) for slopes in own_slopes(trainer, net, cohort, seed=seed)]
-    return Scales(neurons(net), torch.stack(steps, 1))
 
 
 class Explanation(NamedTuple):
@@ -140,28 +99,6 @@ class Explanation(NamedTuple):
         _, (coefficients,), (standard_errors,) = self.overall()
         negative = (coefficients < -by * standard_errors).tolist()
         return tuple(row for row, stores in zip(self.rows, negative, strict=True) if stores)
-
-    def agreement(self, scales: Scales, *, seed: int = 0) -> Correlation:
-        """Correlation of coefficients and mean absolute scales of rows (Shamsabadi et al. 2023, Fig. 7); -1 is best.
-
-        The paper uses the first layer, which stores the record itself: `explanation.agreement(scales.of("1"))`.
-        """
-        sizes = scales.scale.double().abs().mean((0, 1))  # (rows,)
-        coefficients = self.overall().coefficients[0, self._places(scales)]
-        return correlation(coefficients.cpu().numpy(), sizes.cpu().numpy(), seed=seed)
-
-    def agreements(self, scales: Scales) -> NDArray[np.float64]:
-        """(m,) Spearman's correlation of each model's own coefficients and absolute scales; nan if one is constant."""
-        if len(scales.scale) != len(self.coefficients):
-            raise ValueError(
-                f"Explanation.agreements: expected scales of the {len(self.coefficients)} explained models, "
-                f"got those of {len(scales.scale)}. Compute row_scales of the same cohort."
-            )
-        sizes = scales.scale.double().abs().mean(1)  # (m, rows)
-        return spearman(self.coefficients[:, self._places(scales)].cpu().numpy(), sizes.cpu().numpy())
-
-    def _places(self, scales: Scales) -> list[int]:
-        return [self.rows.index(row) for row in scales.rows]
 
 
 @final
@@ -281,7 +218,6 @@ class Focused(NamedTuple):
     second: Trained  # on rows with negative coefficients
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Rebuild each model's secret."""
         return self.second(release, hints)
 
 
@@ -303,7 +239,6 @@ class MnemonistRecoNN:
         expect(self, "attack", "a RecoNN that trains its shadow models (engine=None)", self.attack.engine is None)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable, or why RecoNN is not."""
         if not knowledge.facts.access.all_weights:
             return (
                 f"it chooses among the rows of all layers, but the adversary sees {knowledge.access!r}. Use "
@@ -312,11 +247,9 @@ class MnemonistRecoNN:
         return self.mnemonist.objection(knowledge, self.models) or objection_to(self.attack, knowledge)
 
     def facts(self) -> AttackFacts:
-        """As RecoNN."""
-        return AttackFacts(reads_weights=True, device=self.attack.device, inside=self.attack)
+        return AttackFacts(device=self.attack.device, inside=self.attack)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Focused:
-        """Train the shadow models, and the decoder twice."""
         return self.learn(*shadow_tables(self.attack, accepted(self, knowledge), seed), seed=seed)
 
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, *, seed: int) -> Focused:

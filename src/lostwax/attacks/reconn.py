@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields, expect, redacted
 from lostwax.games import Access, AttackFacts, Guess, Hints, Knowledge, Records, Release
+from lostwax.games.facts import stated
 from lostwax.games.protocols import accepted
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowReading, Span
@@ -40,15 +41,21 @@ from lostwax.learning.training import (
     Examples,
     SavedFolder,
     Term,
+    TermFacts,
     answer,
     check_same,
     errors,
     fit,
     part,
+    resume,
+    state_of,
     torch_seed,
     unlearnable,
 )
 from lostwax.progress import progress
+from lostwax.shadows import Checkpoints
+from lostwax.shadows.checkpoints import KeptState, keeper
+from lostwax.shadows.identity import describe
 
 __all__ = ["RecoNN", "Trained"]
 
@@ -98,12 +105,8 @@ def solve(head: LabelHead, features: Tensor, y: Tensor, unseen: Tensor, unseen_y
         return float(head.loss(unseen, unseen_y))
 
     best = Best(head, validate)
-    basis = torch.linalg.qr(features.T).Q if len(features) < features.shape[1] else None  # (features, m)
     for ridge in LABEL_RIDGES:
-        if basis is None:
-            _minimise(head, features, y, ridge)
-        else:
-            _minimise_in_span(head, basis, features, y, ridge)
+        _minimise(head, features, y, ridge)
         best.update()
     best.restore()
 
@@ -122,17 +125,6 @@ def _minimise(head: LabelHead, features: Tensor, y: Tensor, ridge: float) -> Non
         return float(loss.detach())
 
     optimiser.step(objective)
-
-
-def _minimise_in_span(head: LabelHead, basis: Tensor, features: Tensor, y: Tensor, ridge: float) -> None:
-    """The same in coordinates of the span of the features, where the minimum is."""
-    inside = deepcopy(head)
-    sizes = basis.shape[1], head.linear.out_features
-    inside.linear = nn.Linear(*sizes, device="meta", dtype=basis.dtype).to_empty(device=basis.device)  # draws nothing
-    _minimise(inside, features @ basis, y, ridge)
-    with torch.no_grad():
-        head.linear.weight.copy_(inside.linear.weight @ basis.T)
-        head.linear.bias.copy_(inside.linear.bias)
 
 
 class Trained(NamedTuple):
@@ -184,23 +176,49 @@ class Trained(NamedTuple):
         return SavedFolder.of(words, tensors, calibration, scale="standardise").write(folder)
 
 
-def train(committee: Committee, shadows: Examples, unseen: Examples, attack: RecoNN, *, seed: int) -> Tensor:
+def train(
+    committee: Committee, shadows: Examples, unseen: Examples, attack: RecoNN, keeping: Checkpoints | None, *, seed: int
+) -> Tensor:
     """Fit every member to the shadows, with its own draws; return the errors of their mean on unseen ones (v,)."""
+    words = None if keeping is None else _words(committee, shadows, unseen, attack, seed)
     with progress("decoder epochs", attack.epochs * len(committee.members)) as advance:
         for number, member in enumerate(committee.members):
+            state = keeping.state({**words, "member": str(number)}) if keeping is not None and words else None
             with torch_seed(adversary_seed(seed, f"decoder {number}"), shadows.features.device):
-                epochs = _train_member(member, shadows, unseen, attack, advance)
+                epochs = _train_member(member, shadows, unseen, attack, state, advance)
             advance(attack.epochs - epochs)  # skipped
     return errors(committee, unseen)
 
 
+def _words(
+    committee: Committee, shadows: Examples, unseen: Examples, attack: RecoNN, seed: int
+) -> dict[str, str] | None:
+    """All that determines a training; None if no stable words do, or a term of the loss learns too."""
+    if any(stated(term, TermFacts()).learns for term in attack.terms):
+        return None
+    settings = replace(attack, store=None, device=None, augment=None, engine=None)
+    try:
+        return describe("decoder", (settings, seed, dict(committee.state_dict()), shadows, unseen))
+    except ValueError:
+        return None
+
+
+SECONDS = 60  # between two states that are kept, at least
+
+
 def _train_member(
-    decoder: nn.Module, shadows: Examples, unseen: Examples, attack: RecoNN, advance: Callable[[int], None]
+    decoder: nn.Module,
+    shadows: Examples,
+    unseen: Examples,
+    attack: RecoNN,
+    kept: KeptState | None,
+    advance: Callable[[int], None],
 ) -> int:
     """Fit one decoder, and keep the weights with the least error on unseen models; how many epochs were needed.
 
     AdamW on a one-cycle schedule replaces the RMSProp of Balle et al. (2022), which overfits. The error is that of
-    pixels whatever the loss: attacks are scored by it, and a discriminator changes while it learns.
+    pixels whatever the loss: attacks are scored by it, and a discriminator changes while it learns. What is `kept` of
+    an earlier run is taken up, its draws too.
     """
     features, truth = shadows.features, shadows.answers
     batches = -(-len(features) // attack.batch_size)  # per epoch, rounded up
@@ -209,6 +227,30 @@ def _train_member(
     )
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, attack.lr, total_steps=attack.epochs * batches)
     criteria = [term.begin(truth) for term in attack.terms]
+    best = Best(decoder, lambda: float(errors(decoder, unseen).mean()))
+    done, written = 0, time.perf_counter()
+
+    def save() -> None:
+        """All that the next epoch depends on."""
+        nonlocal written
+        if kept is not None:
+            group, written = optimiser.param_groups[0], time.perf_counter()
+            numbers = [done, best.legs_since, best.error, group["lr"], *group["betas"]]
+            draws = {"draws": torch.get_rng_state()}
+            draws |= {"draws on the GPU": torch.cuda.get_rng_state(features.device)} if features.is_cuda else {}
+            tensors = {**state_of(decoder, optimiser, best), **draws}
+            kept.write({**tensors, "numbers": torch.tensor(numbers, dtype=torch.float64)})
+
+    if kept is not None and (tensors := kept.read(str(features.device))) is not None:
+        epochs_done, legs_since, best.error, lr, *betas = tensors["numbers"].tolist()
+        done, best.legs_since = int(epochs_done), int(legs_since)
+        resume(decoder, optimiser, best, tensors)
+        optimiser.param_groups[0].update(lr=lr, betas=tuple(betas))
+        schedule.last_epoch = done * batches  # in steps
+        torch.set_rng_state(tensors["draws"].cpu())
+        if features.is_cuda:
+            torch.cuda.set_rng_state(tensors["draws on the GPU"].cpu(), features.device)
+        advance(done)
 
     def epoch_losses() -> Iterator[Tensor]:
         order = torch.randperm(len(features), device=features.device)
@@ -221,9 +263,17 @@ def _train_member(
             schedule.step()
         advance(1)
 
-    best = Best(decoder, lambda: float(errors(decoder, unseen).mean()))
-    epochs = (epoch_losses() for _ in range(attack.epochs))
-    return fit(decoder, optimiser, epochs, best=best, patience=attack.patience)
+    def epochs() -> Iterator[Iterator[Tensor]]:
+        nonlocal done
+        while done < attack.epochs and (attack.patience is None or best.legs_since < attack.patience):
+            yield epoch_losses()
+            done += 1
+            if time.perf_counter() - written > SECONDS:
+                save()
+
+    fit(decoder, optimiser, epochs(), best=best)
+    save()
+    return done
 
 
 OF_DECODER = 5  # in memory: its weights, their gradients, AdamW's two moments, and the best weights so far
@@ -260,21 +310,18 @@ class RecoNN(Shadowed):
         expect(self, "mse", "above 0 where mae is 0", self.mae + self.mse > 0)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         if (reason := super().objection(knowledge)) is not None:
             return reason
-        decoder = self.decoder
-        if isinstance(decoder, RowReading):
+        if isinstance(self.decoder, RowReading):
             if (reason := rows_objection(knowledge.net, knowledge.access)) is not None:
                 return reason
             if self.engine is not None:
                 return "its decoder reads single weights, which linear response does not give."
-            decoder = decoder.picture
-        return unlearnable(decoder, self.terms, knowledge.prior.x)
+            return unlearnable(self.decoder.picture, self.terms, knowledge.prior.x)
+        return unlearnable(self.decoder, self.terms, knowledge.prior.x)
 
     def facts(self) -> AttackFacts:
-        """After KernelRidge, which has nothing to tune."""
-        return AttackFacts(strength=20, reads_weights=True, device=self.device, cheaper=self.cheaper)
+        return AttackFacts(strength=20, device=self.device, cheaper=self.cheaper)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and steps of the decoder's training, of which a few are timed if the rate was measured."""
@@ -304,7 +351,7 @@ class RecoNN(Shadowed):
         with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
             decoder, label = self._nets(knowledge, standardise, span)
         start = Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, *UNKNOWN_ERRORS, self)
-        trained = self._trained(start, shadows, unseen, seed)
+        trained = self._trained(start, shadows, unseen, knowledge, seed)
 
         def held_out_errors(seen: Tensor) -> Tensor:
             return errors(trained.decoder, trained.examples(unseen._replace(seen=seen)))
@@ -313,7 +360,7 @@ class RecoNN(Shadowed):
 
     def tune(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
         """Adapt a copy of a reconstructor to another known set with fewer shadow models (Balle et al. 2022 Fig. 12)."""
-        return self._trained(*self._transferred(trained, knowledge, seed), seed)
+        return self._trained(*self._transferred(trained, knowledge, seed), knowledge, seed)
 
     def zero_shot(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
         """Transfer a reconstructor to another known set without further training (Balle et al. 2022, appendix B).
@@ -346,13 +393,10 @@ class RecoNN(Shadowed):
 
     def decoder_parameters(self, knowledge: Knowledge, features: int) -> int:
         """How many parameters the decoder has, counted without allocating it."""
-        span = Span.of(knowledge.prior.x)
-        if isinstance(self.decoder, RowReading):  # a small one, whatever the number of features
-            with torch.random.fork_rng(devices=[]):
-                decoder = self.decoder_for(knowledge, _unscaled(features), span)
-        else:
-            with torch.device("meta"):
-                decoder = self.decoder.build(features, tuple(span.shift.shape), bounded=span.bounded)
+        span, standardise = Span.of(knowledge.prior.x), _unscaled(features)
+        by_rows = isinstance(self.decoder, RowReading)  # a small one, whatever the number of features
+        with torch.random.fork_rng(devices=[]), torch.device("cpu" if by_rows else "meta"):
+            decoder = self.decoder_for(knowledge, standardise, span)
         return sum(value.numel() for value in decoder.parameters())
 
     def _step_seconds(self, knowledge: Knowledge, features: int) -> float:
@@ -394,10 +438,12 @@ class RecoNN(Shadowed):
         )
         return start, shadows, unseen
 
-    def _trained(self, start: Trained, shadows: ShadowTable, unseen: ShadowTable, seed: int) -> Trained:
+    def _trained(
+        self, start: Trained, shadows: ShadowTable, unseen: ShadowTable, knowledge: Knowledge, seed: int
+    ) -> Trained:
         """Fit decoder and label head in place, and measure their errors."""
         examples, held_out = start.examples(shadows), start.examples(unseen)
-        errors = train(start.decoder, examples, held_out, self, seed=seed)
+        errors = train(start.decoder, examples, held_out, self, keeper(knowledge.engine), seed=seed)
         solve(start.label, examples.features, examples.y, held_out.features, held_out.y)
         return start.with_errors(held_out.features, errors)
 

@@ -43,7 +43,6 @@ class Secant:
         check_fields(self, iterations=at_least(0))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         facts, prior = knowledge.facts, knowledge.prior
         work = "it solves for the missing record"
         if (reason := facts.not_one_secret(knowledge.threat, work) or unsolvable(knowledge)) is not None:
@@ -66,18 +65,15 @@ class Secant:
         return objection_to(self.start, knowledge)
 
     def facts(self) -> AttackFacts:
-        """As Newton, at the cost of a training for each number."""
         return AttackFacts(strength=65)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """Models for every number of a record and every step."""
         numbers = knowledge.prior.x.shape[1:].numel()
         first = predicted(self.start, knowledge, games, rate)
         models = self.iterations * (numbers + len(RULE.dampings)) * games
         return Cost(first.seconds + models * rate.training, first.bytes + 8.0 * 2 * numbers * rate.parameters)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
-        """Prepare the attack that makes the first guess."""
         knowledge = accepted(self, knowledge)
         return _Solver(knowledge, self.start.prepare(knowledge, seed=seed), self.iterations)
 

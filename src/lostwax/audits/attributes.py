@@ -60,7 +60,7 @@ class Inferred(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class InferenceRows:
     """The rows of an audit: in the owner's units, as cells, and as numbers."""
 
     estimator: Estimator
@@ -126,7 +126,7 @@ class _Games(NamedTuple):
 
 
 def infer(
-    table: Rows,
+    table: InferenceRows,
     column: int,
     *,
     trainer: Callable[[SealedEstimator], Refits],

@@ -4,37 +4,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from sys import float_info
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from lostwax import files
-from lostwax.audits.cells import CellsKept, TargetRead
-from lostwax.audits.conclusion import Conclusion, conclude
-from lostwax.audits.ladder import Ladder, Rung
+from lostwax.audits.conclusion import Conclusion, Ladder, Rung, conclude
 from lostwax.audits.luck import Luck
 from lostwax.audits.membership import MembershipFinding
-from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.saved import as_json, from_plain, read_plain
-from lostwax.audits.tabled import as_csv, as_latex, games_frame, kept, line_rows
+from lostwax.audits.tabled import as_csv, games_frame, kept, line_rows
 from lostwax.audits.text import as_card, as_table
-from lostwax.games import Adversary, Guess, Note, Records
+from lostwax.games import Adversary, Cells, Guess, Kept, Note, Records
 from lostwax.games.attackers import NOT_STATED
+from lostwax.games.cells import Bounds
 from lostwax.grades import Grade
-from lostwax.metrics import ByClass, Correlation, Estimate, Null, TruePositives, correlation
+from lostwax.metrics import ByClass, Estimate, Null, TruePositives
 from lostwax.metrics.estimate import spread_interval, success_rate, true_positives, true_positives_by_class
+from lostwax.numerals import percent
 
 if TYPE_CHECKING:
     from lostwax.audits.ceiling import Privacy
     from lostwax.audits.tabled import Frame
     from lostwax.bounds import Ceiling
     from lostwax.reports.figures import Plots
+
+
+AGREES = 1e-6  # of a column's standard deviation: two numbers are the same
+SINGLE = 2 * torch.finfo(torch.float32).eps  # ... or of their size: trees compare in single precision
 
 
 class Verdict(StrEnum):
@@ -45,6 +50,101 @@ class Verdict(StrEnum):
     INFORMATION_LIMITED = "information-limited"  # the release holds too little of it, whatever the solver
     ATTACK_LIMITED = "attack-limited"  # what the attack uses of the release leaves several values
     UNDECIDED = "undecided"  # not from this release, and no optimum was reached that would tell the two apart
+
+
+class CellsKept(NamedTuple):
+    """How many cells of all games are known, and how well, in columns that vary."""
+
+    exact: int
+    certified: int  # ... of which no other value agrees with the model
+    several: int  # one of a few values
+    within: int  # in an interval
+    estimated: int
+    unknown: int
+    width: float  # of these intervals, their mean in standard deviations; 0 where there are none
+    each: Cells | None = None  # (games, d) all of them; None in an audit that was read without its records
+
+    @classmethod
+    def of(cls, cells: Cells, certified: Cells | None, truth: Tensor, table: Tensor) -> CellsKept:
+        """Of cells (games, d) that were rebuilt, and those that trees tell: what is exact must be the truth."""
+        deviation = (table - table.nanmean(0)).square().nanmean(0).sqrt().nan_to_num()
+        varies = ((table != table[0]) & ~(table.isnan() & table[0].isnan())).any(0).numpy()
+        values = torch.from_numpy(cells.values)
+        near = (values - truth).abs() <= AGREES * deviation + SINGLE * truth.abs()
+        same = (near | (values.isnan() & truth.isnan())).numpy()
+        kept = np.where((cells.kept == Kept.EXACT) & ~same, np.uint8(Kept.ESTIMATED), cells.kept)
+        proven = np.zeros_like(same) if certified is None else (certified.kept == Kept.EXACT) & same
+        counted = {kind: int((kept == kind)[:, varies].sum()) for kind in Kept}
+        return cls(
+            exact=counted[Kept.EXACT],
+            certified=int(proven[:, varies].sum()),
+            several=counted[Kept.SET],
+            within=counted[Kept.INTERVAL],
+            estimated=counted[Kept.ESTIMATED],
+            unknown=counted[Kept.LOST],
+            width=_mean_width(cells.bounds, kept, table, deviation),
+            each=cells._replace(kept=kept),
+        )
+
+    def with_target(self, target: TargetRead | None) -> CellsKept:
+        """The same with the targets, which are cells of the table too; unchanged where they were not attacked."""
+        if target is None:
+            return self
+        exact, certified = int(target.read.sum()), int(target.certain.sum())
+        return self._replace(
+            exact=self.exact + exact,
+            certified=self.certified + certified,
+            estimated=self.estimated + target.read.size - exact,
+        )
+
+    @property
+    def total(self) -> int:
+        """All cells in columns that vary."""
+        return self.exact + self.several + self.within + self.estimated + self.unknown
+
+    @property
+    def exact_share(self) -> float:
+        """The share of cells that come back exactly."""
+        return self.exact / max(1, self.total)
+
+    def __str__(self) -> str:
+        width = f" (mean width {self.width:.2g} deviations)" if self.width else ""
+        total = max(1, self.total)
+        certain = f" ({percent(self.certified / total)} certain: no other value agrees with the model)"
+        said = {
+            f"exact{certain if 0 < self.certified < self.exact else ''}": self.exact,
+            "one of several values": self.several,
+            f"within an interval{width}": self.within,
+            "estimated": self.estimated,
+            "unknown": self.unknown,
+        }
+        return ", ".join(f"{percent(number / total)} {what}" for what, number in said.items() if number)
+
+
+class TargetRead(NamedTuple):
+    """The targets that come back, beside those that a guess from the other columns gives without the model."""
+
+    read: NDArray[np.bool_]  # (games, targets) the class is right, or the number within a thousandth of its deviation
+    guessed: NDArray[np.bool_]  # (games, targets) the same of the guess
+    certain: NDArray[np.bool_]  # (games, targets) read, and no other value agrees with the model
+    different: NDArray[np.bool_]  # (games,) the first game of each record: equal ones are no further evidence
+
+    @property
+    def worst(self) -> int:
+        """The target that is read most often beyond guessing."""
+        return int((self.read.sum(0) - self.guessed.sum(0)).argmax())
+
+
+def _mean_width(bounds: Bounds | None, kept: NDArray[np.uint8], table: Tensor, deviation: Tensor) -> float:
+    """Of intervals in standard deviations; one without an end ends where the table does."""
+    if bounds is None:
+        return 0.0
+    low, high = torch.from_numpy(bounds.low), torch.from_numpy(bounds.high)
+    counts = torch.from_numpy(kept == Kept.INTERVAL) & (low.isfinite() | high.isfinite()) & (deviation > 0)
+    low = torch.maximum(low, table.nan_to_num(nan=torch.inf).amin(0))
+    high = torch.minimum(high, table.nan_to_num(nan=-torch.inf).amax(0))
+    widths = ((high - low).clamp_min(0) / deviation)[counts]
+    return float(widths.mean()) if len(widths) else 0.0
 
 
 @dataclass(frozen=True)
@@ -63,10 +163,15 @@ class Finding:
     label_errors: NDArray[np.float64] | None = None  # (games,) in deviations of the label; None where it is a class
     # the headline error of guesses that can owe nothing to the release
     null_errors: Mapping[Null, NDArray[np.float64]] = field(default_factory=dict)
-    neurons: NeuronShares | None = None  # which of them hold the records of a few games, where the attack reads weights
     luck: Luck | None = None  # what guesses reach that owe nothing to their secret; None: not known
     cells: CellsKept | None = None  # what is known of the cells of a table; None where records are compared as a whole
     target: TargetRead | None = None  # which targets come back; None where they were not attacked, or are given
+
+    def with_verdicts(self, at_best: NDArray[np.bool_], otherwise: NDArray[np.object_] | Verdict) -> Finding:
+        """Rebuilt from this release; or only at its optimum, `at_best`; or not even there, and why."""
+        why = np.broadcast_to(np.array(otherwise, dtype=object), self.rebuilt.shape)
+        verdicts = np.select([self.rebuilt, at_best], [Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED], why)
+        return replace(self, verdicts=tuple(map(Verdict, verdicts)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -243,21 +348,6 @@ class Audit:
             )
         return scores
 
-    def correlations(self, metric: str | None = None, *, seed: int = 0) -> dict[str, Correlation]:
-        """Correlation of one metric's errors (the headline unless named) with each other's (Balle et al. 2022, Fig. 5).
-
-        Metrics that are infinite in some game, or the same in all, are left out: nothing goes with them.
-        """
-        errors, name = self.findings[0].errors, self.metric if metric is None else metric
-        if name not in errors:
-            names = ", ".join(f'"{known}"' for known in errors)
-            raise KeyError(f'Audit.correlations: expected one of {names}, got "{name}".')
-        return {
-            other: correlation(errors[name], numbers, seed=seed)
-            for other, numbers in errors.items()
-            if other != name and np.isfinite(numbers).all() and np.ptp(numbers) > 0
-        }
-
     def finding(self, name: str) -> Finding:
         """The line of that name: `audit.finding("as converged")`."""
         for finding in self.findings:
@@ -305,10 +395,6 @@ class Audit:
     def to_csv(self, path: str | Path | None = None) -> str:
         """A table for a paper, one row per line, shares with their 95 % intervals; written to `path` too, if given."""
         return kept(as_csv(line_rows(self)), path, "Audit.to_csv")
-
-    def to_latex(self, path: str | Path | None = None) -> str:
-        """The same as a LaTeX tabular (package booktabs)."""
-        return kept(as_latex(line_rows(self)), path, "Audit.to_latex")
 
     @property
     def plot(self) -> Plots:

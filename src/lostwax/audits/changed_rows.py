@@ -11,14 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lostwax.audits.audit import Finding
-from lostwax.audits.cells import TargetRead
+from lostwax.audits.audit import Finding, TargetRead
 from lostwax.audits.conclusion import DOUBTFUL, LEVEL
 from lostwax.audits.luck import Luck, Scores, among_other_rows
-from lostwax.audits.play import Answer, Errors, OneGamePerRow, Played, check_shape, judged
+from lostwax.audits.play import Answer, OneGamePerRow, Played, judged
 from lostwax.audits.scoring import Scoring, targets_right
-from lostwax.games import Records
-from lostwax.games.judges import OneToOne
+from lostwax.games import Guess, Records
 
 TESTS = 3  # of a line without a target: rebuilt, nearer, a smaller error
 
@@ -27,7 +25,7 @@ TESTS = 3  # of a line without a target: rebuilt, nearer, a smaller error
 class ChangedRows(OneGamePerRow):
     """One game per changed row; rows that did not change show what chance gives."""
 
-    rows: Records  # (k, ...)
+    secrets: Records  # (k, ...) the changed rows
     others: Records  # (s, ...) rows that both releases were trained on, or other records
     blind: Tensor  # (...) a guess for every row
     public: Records | None  # (m, ...)
@@ -35,57 +33,49 @@ class ChangedRows(OneGamePerRow):
     table: Records  # (n, ...) for the scale of labels
     noun: str = "row"
 
-    def check(self, answer: Answer) -> None:
-        """Refuse an answer of the wrong shape."""
-        check_shape(OneToOne(), answer, Records(self.rows.x[:, None], self.rows.y[:, None]))
+    @property
+    def labels(self) -> Tensor:
+        """Of the whole table."""
+        return self.table.y
 
-    def truth(self, answer: Answer) -> Records:
-        """The changed rows."""
-        return self.rows
-
-    def baselines(self, truth: Records) -> dict[str, Errors]:
+    def without_model(self) -> dict[str, Tensor]:
         """A blind guess; and the nearest public row, where there are any."""
-        return self._errors_of(truth.x)
+        return self._without_model(self.secrets.x)
 
-    def _errors_of(self, x: Tensor) -> dict[str, Errors]:
+    def _without_model(self, x: Tensor) -> dict[str, Tensor]:
         source = "other" if self.public is None else "public"
         guesses = {f"blind guess (mean of the {source} {self.noun}s)": self.blind.expand_as(x)}
         if self.public is not None:
             nearest = self.scoring.oracle(x, self.public.x).nearest
             guesses[f"nearest public {self.noun}"] = self.public.x[torch.from_numpy(nearest)]
-        return {name: self.scoring.errors(guess, x) for name, guess in guesses.items()}
+        return guesses
 
-    def finding(self, answer: Answer) -> Finding:
-        """The guesses, scored."""
-        x = answer.guess.records.x[:, 0].double().reshape(self.rows.x.shape)
-        return self.scoring.finding(
-            "as released", answer.guess, self.rows, labels=self.table.y, seconds=answer.seconds, luck=self._luck(x)
-        )
-
-    def scored(self, name: str, answer: Answer, known: Tensor | None = None, proven: Tensor | None = None) -> Played:
+    def line(self, name: str, answer: Answer, known: Tensor | None = None, proven: Tensor | None = None) -> Played:
         """One line of the audit. Labels count where they are `known` (k, ...), and are certain where `proven`."""
         line = judged(self, answer)
         return line._replace(finding=self._with_target(replace(line.finding, name=name), known, proven))
 
-    def _luck(self, x: Tensor) -> Luck:
+    def luck(self, guess: Guess) -> Luck:
         """What the guesses come to with rows that did not change."""
+        x = guess.records.x[:, 0].double().reshape(self.secrets.x.shape)
 
         def scored(guess: Tensor, truth: Tensor) -> tuple[Scores, NDArray[np.float64]]:
-            errors = [each[self.scoring.headline.name] for each in self._errors_of(truth).values()]
+            guesses = self._without_model(truth).values()
+            errors = [self.scoring.errors(blind, truth)[self.scoring.headline.name] for blind in guesses]
             return self.scoring.scores(guess, truth), np.asarray(np.minimum.reduce(errors))
 
-        return among_other_rows(scored, x, self.rows.x, self.others.x, self.scoring.threshold, self.blind)
+        return among_other_rows(scored, x, self.secrets.x, self.others.x, self.scoring.threshold, self.blind)
 
     def _with_target(self, finding: Finding, known: Tensor | None, proven: Tensor | None) -> Finding:
         """The finding with the targets that come back, beside the most common one of the other rows."""
-        y, k = self.others.y, len(self.rows)
+        y, k = self.others.y, len(self.secrets)
         if known is None or bool((y == y[0]).all()):
             return finding
         if not bool(known.any()):
             return replace(finding, labels_right=np.zeros_like(finding.labels_right), label_errors=None)
-        read = targets_right(finding.guess.records.y[:, 0].cpu(), self.rows.y, y) & known.reshape(k, -1).numpy()
+        read = targets_right(finding.guess.records.y[:, 0].cpu(), self.secrets.y, y) & known.reshape(k, -1).numpy()
         common = y.double().mean(0) if y.is_floating_point() else y.mode().values
-        guessed = targets_right(common.to(y).expand_as(self.rows.y), self.rows.y, y)
+        guessed = targets_right(common.to(y).expand_as(self.secrets.y), self.secrets.y, y)
         certain = np.zeros_like(read) if proven is None else read & proven.reshape(k, -1).numpy()
         target = TargetRead(read, guessed, certain, np.ones(k, dtype=np.bool_))
         cells = None if finding.cells is None else finding.cells.with_target(target)

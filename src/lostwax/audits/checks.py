@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,13 +14,11 @@ from torch import Tensor, nn
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.audits.luck import FEWEST
 from lostwax.audits.scoring import pixel_range
-from lostwax.fields import shown
+from lostwax.fields import LARGEST_INT64, shown
 from lostwax.games import Attacker, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.nets import check_values
 from lostwax.seeds import generator
-
-FIRST_ROWS = 1_000  # of a table, which mostly show that its rows differ
 
 
 class ArgumentKind(NamedTuple):
@@ -57,6 +55,12 @@ def check_arguments(verb: str, net: Any, records: Mapping[str, Any], metrics: An
             check_kind(verb, name, value)
     if not isinstance(metrics, Sequence) or not all(isinstance(one, Metric) for one in metrics):
         raise TypeError("audit: expected metrics to be a list of metrics, such as [lw.metrics.SSIM()].")
+
+
+def check_unused(subject: str, options: Mapping[str, Any], allowed: Collection[str] = ()) -> None:
+    """Refuse arguments that are given and do not apply."""
+    if unused := [name for name, value in options.items() if value is not None and name not in allowed]:
+        raise TypeError(f"audit: {', '.join(unused)} does not apply to {subject}. Leave it out.")
 
 
 def check_attacks(several: Sequence[Any]) -> None:
@@ -342,10 +346,9 @@ def _listed(numbers: Tensor) -> str:
 
 def few_rows(x: Tensor) -> tuple[str, ...]:
     """Why a table of copies of very few rows leaves the question open, as a sentence; nothing for others."""
-    for rows in (x[:FIRST_ROWS], x):
-        different = len(np.unique(row_keys(rows)))
-        if different >= min(FEWEST, len(x)):
-            return ()
+    different = len(np.unique(row_keys(x)))
+    if different >= min(FEWEST, len(x)):
+        return ()
     return (f"All rows are copies of {different}: too few different ones to tell rows that are rebuilt from guesses.",)
 
 
@@ -374,7 +377,7 @@ def check_minutes(minutes: float | None) -> None:
         return
     if isinstance(minutes, bool) or not isinstance(minutes, int | float):
         raise TypeError(f"audit: expected max_minutes to be a number, or None for no limit, got {shown(minutes)}.")
-    if not 0 < minutes < float("inf"):
+    if not 0 < minutes <= LARGEST_INT64:
         raise ValueError(f"audit: expected max_minutes > 0, or None for no limit, got {shown(minutes)}.")
 
 

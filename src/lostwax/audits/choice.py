@@ -99,6 +99,33 @@ def before_attacks(
         raise ValueError(_too_short(limit, knowledge, games, rate)) from None
 
 
+class Entrant(NamedTuple):
+    """An attack that waits, in the form that may be done in time."""
+
+    attack: Attack
+    cost: Cost
+    changes: str = ""  # the settings in which this form differs from the attack
+
+    @property
+    def name(self) -> str:
+        """Of the attack."""
+        return attack_name(self.attack)
+
+    def fits(self, left: float, doubt: float = 1.0) -> bool:
+        """Is it done in the time left? One that goes by the clock takes less than it costs."""
+        return self.cost.seconds / doubt <= left or attack_facts(self.attack).within is not None
+
+    def excess(self, left: float, device: torch.device) -> str | None:
+        """Why it is not even begun, if it would need more time or memory than there is."""
+        if left == 0 or (not self.fits(left, DOUBT) and self.cost.seconds < math.inf):
+            takes = in_words(self.cost.seconds) + (f" even with {self.changes}" if self.changes else "")
+            return f"would take {takes}, and {in_words(left)} were left"
+        free = available_bytes(torch.device(attack_facts(self.attack).device or device))
+        if self.cost.bytes > free:
+            return f"would need about {in_bytes(self.cost.bytes)} of memory, and {in_bytes(free)} were free"
+        return None
+
+
 def try_all(
     knowledge: Knowledge,
     play: Callable[[Attack], Played],
@@ -117,66 +144,50 @@ def try_all(
     """
     asked = [(attack, refusal(attack, knowledge)) for attack in (entrants or all_attacks(knowledge))]
     refused = [sentence for _, sentence in asked if sentence is not None]
-    waiting = [attack for attack, sentence in asked if sentence is None]
-    waiting.sort(key=lambda attack: attack_facts(attack).strength, reverse=True)
-    if not waiting:
+    able = [attack for attack, sentence in asked if sentence is None]
+    if not able:
         raise ValueError(f"audit: no attack is applicable. {' '.join(refused)}")
-    costed = [_affordable(attack, knowledge, games, clock, rate) for attack in waiting]
-    changes = {id(form): _changes(form, attack) for attack, (form, _) in zip(waiting, costed, strict=True)}
-    waiting, costs = [attack for attack, _ in costed], {id(attack): cost for attack, cost in costed}
+    able.sort(key=lambda attack: attack_facts(attack).strength, reverse=True)
+    waiting = [_affordable(attack, knowledge, games, clock, rate) for attack in able]
     lines: list[Played] = []
     unanswered: list[str] = []
     while waiting:
         left = clock.left
-        attack = next((entrant for entrant in waiting if _fits(entrant, costs[id(entrant)].seconds, left)), waiting[0])
-        waiting.remove(attack)
-        cost, changed = costs[id(attack)], changes[id(attack)]
-        if (excess := _excess(attack, cost, left, knowledge.prior.x.device, changed)) is not None:
-            unanswered.append(f"{attack_name(attack)} {excess}.")
+        entrant = next((each for each in waiting if each.fits(left)), waiting[0])
+        waiting.remove(entrant)
+        name = entrant.name
+        if (excess := entrant.excess(left, knowledge.prior.x.device)) is not None:
+            unanswered.append(f"{name} {excess}.")
             continue
-        log.info("%s runs ...", attack_name(attack))
-        reserve = _reserve(cost.seconds, [costs[id(other)].seconds for other in waiting], left)
-        start, asked_for, attack = time.monotonic(), attack, _shortened(attack, left - reserve)
+        log.info("%s runs ...", name)
+        reserve = _reserve(entrant.cost.seconds, [each.cost.seconds for each in waiting], left)
+        start, attack = time.monotonic(), _shortened(entrant.attack, left - reserve)
         try:
             line = clock.run(partial(play, attack), early=reserve)
         except TimeUp as stop:
             spent = in_words(time.monotonic() - start)
-            unanswered.append(f"{attack_name(attack)} was stopped: it was not done after {spent}.")
+            unanswered.append(f"{name} was stopped: it was not done after {spent}.")
             if stop.still_running:  # beside it nothing can be timed, nor be sure of its random numbers
-                running = attack_name(attack)
-                unanswered += [f"{attack_name(other)} was not begun: {running} still runs." for other in waiting]
+                unanswered += [f"{each.name} was not begun: {name} still runs." for each in waiting]
                 break
-        except ValueError as error:  # it found out late that it does not apply
+        except (ValueError, RuntimeError, MemoryError) as error:
             if alone:
                 raise
-            unanswered.append(f"{attack_name(attack)} failed: {error}")
-        except (RuntimeError, MemoryError) as error:  # torch's, numpy's: too little memory, a matrix without an inverse
-            if alone:
-                raise
-            log.warning("%s failed.", attack_name(attack), exc_info=True)
-            said = " ".join("".join(traceback.format_exception_only(error)).split())  # its type, and what it says
-            unanswered.append(f"{attack_name(attack)} failed: {said}")
+            said = str(error)  # of one that found out late that it does not apply
+            if not isinstance(error, ValueError):  # of torch, numpy: too little memory, a matrix without an inverse
+                log.warning("%s failed.", name, exc_info=True)
+                said = " ".join("".join(traceback.format_exception_only(error)).split())  # its type, and what it says
+            unanswered.append(f"{name} failed: {said}")
         else:
             lines.append(line)
-            log.info("%s is done, after %s.", attack_name(attack), in_words(time.monotonic() - start))
-            unanswered += _cut_short(asked_for, attack, time.monotonic() - start)
-            if changed:
-                said = f"ran with {changed}, because there was no time for its full form, which might find more"
-                unanswered.append(f"{attack_name(attack)} {said}.")
+            log.info("%s is done, after %s.", name, in_words(time.monotonic() - start))
+            unanswered += _cut_short(entrant.attack, attack, time.monotonic() - start)
+            if entrant.changes:
+                said = f"ran with {entrant.changes}, because there was no time for its full form, which might find more"
+                unanswered.append(f"{name} {said}.")
     if not lines and clock.end is None:
         raise ValueError(f"audit: no attack has an answer. {' '.join(unanswered)}")
     return Tried(tuple(lines), tuple(unanswered), tuple(refused))
-
-
-def _excess(attack: Attack, cost: Cost, left: float, device: torch.device, changes: str) -> str | None:
-    """Why it is not even begun, if it would need more time or memory than there is."""
-    if left == 0 or (not _fits(attack, cost.seconds / DOUBT, left) and cost.seconds < math.inf):
-        takes = in_words(cost.seconds) + (f" even with {changes}" if changes else "")
-        return f"would take {takes}, and {in_words(left)} were left"
-    free = available_bytes(torch.device(attack_facts(attack).device or device))
-    if cost.bytes > free:
-        return f"would need about {in_bytes(cost.bytes)} of memory, and {in_bytes(free)} were free"
-    return None
 
 
 def models_before_attacks(knowledge: Knowledge, games: int, rate: Rate) -> int:
@@ -184,28 +195,27 @@ def models_before_attacks(knowledge: Knowledge, games: int, rate: Rate) -> int:
     return games + (covariance_models(rate.parameters) if judge_of(knowledge.threat).gaussian_null else 0)
 
 
-def _affordable(
-    attack: Attack, knowledge: Knowledge, games: int, clock: Clock, rate: Rate | None
-) -> tuple[Attack, Cost]:
-    """The attack and its cost, or the first of its cheaper forms that fits into the time left, else the cheapest.
+def _affordable(attack: Attack, knowledge: Knowledge, games: int, clock: Clock, rate: Rate | None) -> Entrant:
+    """The attack, or the first of its cheaper forms that fits into the time left, else the cheapest.
 
     No seconds are predicted where there is no limit.
     """
     if rate is None:
-        return attack, Cost(0.0)
-    cost = predicted(attack, knowledge, games, rate)
+        return Entrant(attack, Cost(0.0))
+    full = Entrant(attack, predicted(attack, knowledge, games, rate))
     if clock.end is None:
-        return attack, cost._replace(seconds=0.0)
-    if cost.seconds <= clock.left:
-        return attack, cost
-    forms = [(form, predicted(form, knowledge, games, rate)) for form in attack_facts(attack).cheaper(knowledge)]
-    fitting = [form for form in forms if form[1].seconds <= clock.left]
-    return fitting[0] if fitting else min([(attack, cost), *forms], key=lambda form: form[1].seconds)
+        return full._replace(cost=full.cost._replace(seconds=0.0))
+    if full.cost.seconds <= clock.left:
+        return full
+    cheaper = attack_facts(attack).cheaper(knowledge)
+    forms = [Entrant(form, predicted(form, knowledge, games, rate), _changes(form, attack)) for form in cheaper]
+    fitting = [form for form in forms if form.cost.seconds <= clock.left]
+    return fitting[0] if fitting else min([full, *forms], key=lambda form: form.cost.seconds)
 
 
 def _changes(form: Attack, attack: Attack) -> str:
-    """The settings in which a cheaper form differs from the attack; empty if it is the attack itself."""
-    if form is attack or not is_dataclass(form):
+    """The settings in which a cheaper form differs from the attack."""
+    if not is_dataclass(form):
         return ""
     names = [field.name for field in fields(form) if getattr(form, field.name) != getattr(attack, field.name)]
     return ", ".join(f"{name}={getattr(form, name)!r}" for name in names)
@@ -222,11 +232,6 @@ def _reserve(seconds: float, waiting: Sequence[float], left: float) -> float:
             break
         cheap += cost
     return min(DOUBT * cheap, RESERVE * left, max(left - seconds, 0.0)) if cheap else 0.0
-
-
-def _fits(attack: Attack, seconds: float, left: float) -> bool:
-    """Is it done in the time left, if it takes these seconds? One that goes by the clock takes less."""
-    return seconds <= left or attack_facts(attack).within is not None
 
 
 def _shortened(attack: Attack, seconds: float) -> Attack:

@@ -17,14 +17,14 @@ from scipy.stats import binom
 from torch import Tensor
 
 from lostwax.attacks.closed_form.missing_rows import missing_rows, most_missing
+from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.attacks.trees import several_missing
 from lostwax.attacks.whole_table import Search, WholeTable
-from lostwax.audits.ladder import Rung
-from lostwax.audits.opened_trees import Public
+from lostwax.audits.conclusion import Rung
 from lostwax.audits.play import Settings
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Adversary, Fitted, Kept, Part, ReleasedTable
-from lostwax.games.cells import Bools
+from lostwax.games import Adversary, Cells, Columns, Extremes, Fitted, Kept, Part, ReleasedTable
+from lostwax.games.cells import Bools, Floats
 from lostwax.games.trees import Ints
 from lostwax.grades import Grade
 from lostwax.progress import progress
@@ -43,6 +43,135 @@ SECONDS, FEW_SECONDS, PLACES = 2.0, 0.2, 2_000
 # numbers in equations, and nodes of trees: more take long, and are solved in many games, or solved, or tried only where
 # that is asked for
 NUMBERS, NODES = (300, 2_000, 20_000), (0, 8_000, 1_000_000)
+SEARCH = "search of the file"
+FEWEST_VALUES = 10  # of a column: the extremes of one with fewer are no news
+NAMES = 0.5  # of the rows have a value of a column that no other row has: it names them
+BINARY = np.array([0.0, 1.0])
+
+
+def rung_of_anyone(released: ReleasedTable, threshold: float) -> Rung:
+    """What anybody reads who opens the file: every row that it holds, in the units of the table, and its extremes.
+
+    The audits of tables find these by comparing the file with the table (`adapters/sklearn/scan.py`). That they are
+    there is a property of the file: whoever opens it sees the same numbers, with the scaler beside them that puts them
+    back into their units. A class with a single row is held too: its mean, or its counts, are that row.
+    """
+    n, sample = len(released.table), released.sample
+    attacker = Adversary(0, n if sample is None else sample.population, "row")
+    rung = Rung(attacker, Grade.NOT_FOUND, SEARCH, tried=n, games=0 if sample is None else n)
+    extremes = sum(_unique_extremes(part, ends) for part in released.parts for ends in part.fitted.extremes)
+    if any(part.fitted.stored or part.fitted.sums for part in released.parts):
+        cells_held, is_rebuilt = _cells_held(released, threshold)
+        won, singles = int(is_rebuilt.sum()), extremes + int(cells_held.sum())
+        if won:
+            return replace(rung, grade=Grade.EXACT, rebuilt=won, certified=won, cells=extremes)
+        if (cells_held > 1).any() or (cells_held > 0).mean() >= NAMES:
+            return replace(rung, grade=Grade.RECOGNISABLE, cells=singles)
+        extremes = singles
+    if extremes:
+        return replace(rung, grade=Grade.BETTER_THAN_CHANCE, cells=extremes)
+    if unread := (*released.unread, *released.attached):
+        return replace(rung, grade=Grade.UNDECIDED, reason=" ".join(unread))
+    return rung
+
+
+def _cells_held(released: ReleasedTable, threshold: float) -> tuple[Ints, Bools]:
+    """(n,) how many cells of each row the file holds, and which rows come back from it within the threshold.
+
+    A cell that is guessed can be right by chance: it counts as wrong by a standard deviation.
+    """
+    table, n = released.table, len(released.table)
+    cells = Cells.lost(n, table.x.shape[1])
+    for part in released.parts:
+        for rows, values in _rows_held(part, n):
+            cells = cells.or_else(_at(part.back(values), rows, n))
+    blind = released.columns.blind(table.x, torch.arange(n))
+    scoring = Scoring.of_cells(table.x, released.columns, threshold)
+    errors = scoring.scores(cells.filled(blind), table.x).criterion
+    is_held = np.asarray(cells.kept > Kept.LOST)
+    guessed = ~is_held & (table.x != table.x[0]).any(0).numpy()
+    return is_held.sum(1), is_held.any(1) & (errors <= threshold) & (guessed.mean(1) <= threshold**2)
+
+
+def _rows_held(part: Part, n: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each array of stored rows, the rows of the release (k,) that are in it, and their values in this part.
+
+    A list of categories holds a value once, however many rows have it: it tells of rows that are alone with theirs.
+    """
+    rows = torch.arange(len(part.fitted.table)) if part.rows is None else part.rows
+    table, weight = part.fitted.table[rows], part.fitted.weight[rows]
+    seen = table.x
+    for sums in part.fitted.sums:
+        member = sums.membership(table.y, weight) > 0  # (n, groups)
+        groups = (member.sum(0) == 1) & (sums.counts > 0)
+        rows = member[:, groups].int().argmax(0)
+        if len(rows) and len(seen) == n:
+            yield rows, (sums.totals / sums.counts[:, None])[groups]
+    for stored in part.fitted.stored:
+        values = seen.to(stored.x.dtype)
+        distinct, key = np.unique(np.concatenate([row_keys(values), row_keys(stored.x)]), return_inverse=True)
+        times, times_stored = (np.bincount(of, minlength=len(distinct)) for of in np.split(key, [len(values)]))
+        enough = times if stored.x.shape[1] == 1 else 1
+        rows = torch.from_numpy(np.flatnonzero((times_stored >= enough)[key[: len(values)]]))
+        if len(rows) and len(seen) == n:
+            yield rows, values[rows].to(seen.dtype)
+
+
+def _at(cells: Cells, rows: Tensor, n: int) -> Cells:
+    """The cells of some rows among those of all n."""
+    every = Cells.lost(n, cells.values.shape[1])
+    every.values[rows.numpy()], every.kept[rows.numpy()] = cells.values, cells.kept
+    return every
+
+
+def _unique_extremes(part: Part, extremes: Extremes) -> int:
+    """How many values of single rows are the published minimum or maximum of a column that has many values."""
+    x = part.fitted.table.x
+    alone = ((x == extremes.low.to(x)).sum(0) == 1).long() + ((x == extremes.high.to(x)).sum(0) == 1).long()
+    many = torch.tensor([len(torch.unique(column)) >= FEWEST_VALUES for column in x.unbind(1)])
+    return int((alone * many).sum())
+
+
+class Public(NamedTuple):
+    """What the adversary is assumed to know of the columns."""
+
+    binary: Bools  # (d,) hold 0 and 1, and nothing else
+    one_hot: tuple[tuple[int, ...], ...]  # neighbouring ones, of which each row has exactly one 1
+
+    @classmethod
+    def of(cls, x: Floats) -> Public:
+        """Of a table."""
+        binary: Bools = np.asarray(np.isin(x, BINARY).all(0))
+        groups, start = list[tuple[int, ...]](), 0
+        while start < x.shape[1]:
+            sums = np.cumsum(x[:, start:], axis=1)  # (n, columns from here on)
+            ends = np.flatnonzero((sums == 1).all(0) & np.cumprod(binary[start:], dtype=bool))
+            width = int(ends[0]) + 1 if len(ends) else 1
+            if width > 1:
+                groups.append(tuple(range(start, start + width)))
+            start += width
+        return cls(binary, tuple(groups))
+
+    @property
+    def values(self) -> dict[int, Floats]:
+        """The values of columns where they are public."""
+        return dict.fromkeys(np.flatnonzero(self.binary).tolist(), BINARY)
+
+    @property
+    def blocks(self) -> list[tuple[int, ...]]:
+        """All columns, those of a group together."""
+        grouped = {column for group in self.one_hot for column in group}
+        return [*self.one_hot, *((column,) for column in range(len(self.binary)) if column not in grouped)]
+
+    def notes(self, columns: Columns) -> list[str]:
+        """What is assumed, in words."""
+        notes = []
+        if self.binary.any():
+            notes.append(f"assumed public: these hold 0 or 1: {columns.listed(np.flatnonzero(self.binary).tolist())}.")
+        notes += [f"assumed public: exactly one of these is 1: {columns.listed(group)}." for group in self.one_hot]
+        if not self.binary.all():
+            notes.append("of other columns, trees tell only between which two thresholds a value lies.")
+        return notes
 
 
 class SolvableTable(NamedTuple):
@@ -66,7 +195,7 @@ class SolvableTable(NamedTuple):
         worst, most = (_worst_fitted(fitted, rows), most_missing(fitted)) if is_feasible else (rows[:0], 1)
 
         def solve(games: Tensor) -> tuple[Tensor, Bools]:
-            answer = missing_rows(fitted, games, seed=settings.seed, rehearsals=0)
+            answer = missing_rows(fitted, games, seed=settings.seed)
             return answer.records.x, answer.certified.numpy()
 
         return cls(EQUATIONS, fitted.table.x, rows, worst, most, numbers, NUMBERS, solve)

@@ -1,18 +1,17 @@
-"""What an audit suggests: release, release with changes, or do not release, with the evidence for and against.
+"""What an audit suggests: release, release with changes, or do not release.
 
 Decided here and nowhere else, from the grade, the ceiling and the policy. The colour of the page follows from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from lostwax.audits.conclusion import most_advantage
-from lostwax.audits.words import Shows, first_upper, leak, people, residual
+from lostwax.audits.words import first_upper, leak, people, residual
 from lostwax.grades import Grade
-from lostwax.numerals import count
 
 if TYPE_CHECKING:
     from lostwax.audits.audit import Audit
@@ -41,8 +40,6 @@ class Decision(NamedTuple):
     suggestion: Suggestion
     reason: str
     people: str  # what the grade means for the people in the data
-    supports: tuple[str, ...]  # evidence for a release
-    opposes: tuple[str, ...]  # evidence against it
     residual: str  # the risk that remains
     policy: str | None  # its result in one sentence; None without a policy
 
@@ -59,8 +56,6 @@ def decide(audit: Audit, breaches: Sequence[str] | None = None) -> Decision:
         suggestion,
         _reason(audit, suggestion, keeps_policy),
         people(audit),
-        tuple(_supports(audit, keeps_policy)),
-        tuple(_opposes(audit, breaches or ())),
         residual(audit),
         policy,
     )
@@ -119,45 +114,6 @@ def _reason(audit: Audit, suggestion: Suggestion, keeps_policy: bool | None) -> 
         "Differential privacy limits every attack, but the limit is high. Train with more noise, or state in a policy "
         "that you accept it."
     )
-
-
-def _supports(audit: Audit, keeps_policy: bool | None) -> Iterator[str]:
-    """Evidence for a release."""
-    grade = audit.grade
-    if keeps_policy:
-        yield "All limits of the policy are kept."
-    if _is_limited(audit):
-        yield from _that_shows(audit, Shows.CEILING)
-    if grade.leaks and _that_shows(audit, Shows.MEASURED):
-        yield from _that_shows(audit, Shows.NONE_WON)
-    if not grade.leaks and grade is not Grade.UNDECIDED:
-        yield from _that_shows(audit, Shows.MEASURED, Shows.NONE_WON)
-        if audit.complete:
-            yield "Every record of the model was tried."
-
-
-def _opposes(audit: Audit, breaches: Sequence[str]) -> Iterator[str]:
-    """Evidence against a release."""
-    grade = audit.grade
-    yield from (f"Policy: {breach}" for breach in breaches)
-    yield from audit.conclusion.open
-    if grade.leaks:
-        yield from _that_shows(audit, Shows.MEASURED) or _that_shows(audit, Shows.NONE_WON)
-    if not _is_limited(audit):
-        yield from _that_shows(audit, Shows.CEILING)
-    if not grade.leaks:
-        yield from _that_shows(audit, Shows.NO_PROOF)
-        if audit.ceiling is None:
-            yield "There is no noise in training with a proven limit, so nothing bounds attacks that were not run."
-        if len(audit.games) < audit.population:
-            yield f"{count(len(audit.games))} of {count(audit.population)} records were tried, not all."
-        if audit.kind == "this procedure":
-            yield "Models trained for the audit were attacked, not the model to be released."
-
-
-def _that_shows(audit: Audit, *wanted: Shows) -> tuple[str, ...]:
-    """The sentences of the conclusion that are such evidence."""
-    return tuple(evidence.text for evidence in audit.conclusion.evidence if evidence.shows in wanted)
 
 
 def _is_limited(audit: Audit) -> bool:

@@ -30,9 +30,9 @@ from lostwax.adapters.language_models import (
     with_adapter,
 )
 from lostwax.attacks.text.words import TunedWords, WordList
-from lostwax.audits.audit import Audit, Finding
+from lostwax.audits.audit import Audit
 from lostwax.audits.luck import Luck
-from lostwax.audits.play import Answer, Errors, OneGamePerRow, Settings, filled, judged
+from lostwax.audits.play import Answer, OneGamePerRow, Settings, filled, judged
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Guess, Note, Records
 
@@ -153,6 +153,8 @@ def _notes(listed: WordList, judging: _Judging, right: int) -> list[Note]:
 class _Judging(OneGamePerRow):
     """Each distinct word of the texts is a game, won if it is listed."""
 
+    secrets: Records  # (n, 1) the numbers of the games
+    scoring: Scoring  # the very word or none
     tokens: Tensor  # (n,) the words of the texts, those that come back first
     ours: NDArray[np.bool_]  # (n,) which of them are listed ...
     theirs: NDArray[np.bool_]  # (n,) ... and which by an equally long list of frequent words
@@ -173,7 +175,10 @@ class _Judging(OneGamePerRow):
             return at >= listed.listed, PERSONAL.search(texts[token]) is None, at
 
         numbers = torch.tensor(sorted(tokens, key=order))
+        places = torch.arange(len(numbers), dtype=torch.float64)[:, None]
         return cls(
+            Records(places, torch.zeros(len(numbers))),
+            Scoring.of(places, 0.0, with_secrets=True),
             numbers,
             (place[numbers] < listed.listed).numpy(),
             np.isin(numbers.numpy(), common[: listed.listed]),
@@ -181,45 +186,20 @@ class _Judging(OneGamePerRow):
             int(np.isin(numbers.numpy(), common[: len(numbers)]).sum()),
         )
 
-    @property
-    def scoring(self) -> Scoring:
-        """The very word or none."""
-        return Scoring.of(self._places, 0.0, with_secrets=True)
-
     def guess(self, won: NDArray[np.bool_]) -> Guess:
         """The listed words, and nothing for the others."""
-        x = self._places.masked_fill(torch.from_numpy(~won)[:, None], torch.nan)
+        x = self.secrets.x.masked_fill(torch.from_numpy(~won)[:, None], torch.nan)
         return Guess(Records(x[:, None], torch.zeros(len(won), 1)), torch.from_numpy(won).double()[:, None])
 
-    def check(self, answer: Answer) -> None:
-        """It is made here."""
-
-    def truth(self, answer: Answer) -> Records:
-        """The words, by their places."""
-        return Records(self._places, torch.zeros(len(self.tokens)))
-
-    def finding(self, answer: Answer) -> Finding:
-        """What the list holds, beside a list of frequent words."""
-        truth = self.truth(answer)
-        return self.scoring.finding(
-            "as released", answer.guess, truth, labels=truth.y, seconds=answer.seconds, luck=self._luck
-        )
-
-    def baselines(self, truth: Records) -> dict[str, Errors]:
+    def without_model(self) -> dict[str, Tensor]:
         """An equally long list of frequent words."""
-        return {FREQUENT: self.scoring.errors(self.guess(self.theirs).records.x[:, 0], truth.x)}
+        return {FREQUENT: self.guess(self.theirs).records.x[:, 0]}
 
-    @property
-    def _luck(self) -> Luck:
+    def luck(self, guess: Guess) -> Luck:
         """A sign test of the words that only one of the two lists has."""
         more, less = int((self.ours & ~self.theirs).sum()), int((self.theirs & ~self.ours).sum())
         share, games = float(self.theirs.mean()), len(self.tokens)
         return Luck(games, int(self.ours.sum()), share, 1.0, more, less / games, 0.5, (more, less), (more, less))
-
-    @property
-    def _places(self) -> Tensor:
-        """(n, 1) the number of each game."""
-        return torch.arange(len(self.tokens), dtype=torch.float64)[:, None]
 
 
 def _opened(model: Any) -> LanguageModel:

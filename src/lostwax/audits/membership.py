@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from lostwax.attacks import CalibratedLosses
-from lostwax.audits.ladder import Rung
+from lostwax.audits.conclusion import MEMBERSHIP, Rung
 from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import Adversary, Cohort, Knowledge, Records, Release, Weak
 from lostwax.games.judges import distinct_games
@@ -30,7 +30,6 @@ FPR = 0.01  # at which true positives are counted
 MODELS, FEWEST_MODELS = 64, 16  # reference models
 MOST_VICTIMS = 200
 SHARE = 0.25  # of the time left
-MEMBERSHIP = "was this person in it?"  # the question, among the lines
 NOT_MEASURED = "Membership was not measured:"
 INSIDER_LEVEL, OUTSIDER_LEVEL = 0.01, 1e-3  # probabilities by chance: an outsider is tried where an insider succeeds
 LARGE = 0.75  # share of pairs told apart, from which people are recognised

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from inspect import signature
+from itertools import pairwise
 from os import PathLike
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lostwax.adapters import fitted_objects, r_models, sklearn, statsmodels
 from lostwax.adapters import torch as torch_linear
@@ -21,29 +23,31 @@ from lostwax.adapters.r_files import is_from_r
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
 from lostwax.adapters.sklearn.inputs import check_data
 from lostwax.adapters.sklearn.queried import queried
+from lostwax.adapters.sklearn.refitting import Estimator
+from lostwax.attacks.closed_form import revealed
 from lostwax.attacks.whole_table import WholeTable
-from lostwax.audits.anyone import rung_of_anyone
 from lostwax.audits.audit import Audit
-from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
-from lostwax.audits.ladder import Rung
-from lostwax.audits.opened_trees import objection_without_rows
+from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens, check_unused
+from lostwax.audits.climb import rung_of_anyone
+from lostwax.audits.conclusion import Rung
 from lostwax.audits.play import Settings
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
-from lostwax.audits.tables import LARGE, SAMPLED_GAMES, audit_table
-from lostwax.audits.untold import with_untold
-from lostwax.audits.whole_tables import audit_whole_table
-from lostwax.clock import Clock, in_words
-from lostwax.games import Access, Adversary, Attacker, Fitted, Note, Records, ReleasedTable, Sees, Weak
+from lostwax.audits.tables import audit_table
+from lostwax.audits.whole_tables import audit_whole_table, objection_without_rows
+from lostwax.clock import Clock
+from lostwax.games import Access, Adversary, Attacker, Fitted, Kept, Note, Part, Records, ReleasedTable, Sees, Weak
 from lostwax.games.facts import trainer_facts
 from lostwax.games.notes import as_notes
 from lostwax.grades import Grade
 from lostwax.progress import progress
 from lostwax.trainers.descent import as_descent
 
-SOME_ROWS, MORE_ROWS = 1_000, 4  # attacked first, and how many times as many next
+SOME_ROWS = 1_000  # attacked first, where time is limited
 CALLER_GAMES, QUERIES = 20, "ClosedForm, weights from predictions"
-PER_CELL, PER_GAME = 1e-6, 6e-5  # seconds on two cores, as benchmarks/table_sizes.py measures them
+
+MAX_LOOKED_AT, MAX_REPLACED = 100, 10  # rows of a transformer; of those that nothing was read of
+MAX_NAMED = 3  # attributes
 
 
 def audit_model(
@@ -62,7 +66,7 @@ def audit_model(
     if not isinstance(model, nn.Module):
         threat = options["threat"]
         allowed = ("access", "max_minutes") if threat is None else ("threat", "max_minutes")
-        _check_unused({**options, "trainer": trainer}, "a scikit-learn model", allowed)
+        check_unused("a scikit-learn model with data=(X, y)", {**options, "trainer": trainer}, allowed)
         if threat is not None:
             return audit_whole_table(model, data, threat, settings, sample_weight=sample_weight)
         return _audit_estimator(model, data, settings, sample_weight, options["access"])
@@ -74,7 +78,7 @@ def audit_model(
     in_steps = facts.differentiable and facts.steps is not None  # steps that an attack can invert
     own = facts.one_by_one  # a training function, which can be run again
     applies: tuple[str, ...] = ("attack", "max_minutes") if in_steps or own else ()
-    _check_unused({**options, "sample_weight": sample_weight}, "a torch net", allowed=applies)
+    check_unused("a torch net with data=(X, y)", {**options, "sample_weight": sample_weight}, applies)
     if not in_steps and not own:
         release = ReleasedTable.of(torch_linear.read(model, data, trainer))
         check_games(settings.games, len(release.table), "the rows of the table")
@@ -127,7 +131,6 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
     """By what can be read of it; and by refitting it, where that is not all and shows no serious leak."""
     check_minutes(settings.max_minutes)
     clock = None if settings.max_minutes is None else Clock.started(settings.max_minutes)
-    _announce(data, settings.games)
     with progress("reading the model"):
         release = with_untold(read_release(model, data, sample_weight, games=settings.games, seed=settings.seed))
         if release.public and not (release.unread or release.parts):
@@ -138,13 +141,14 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
     searched = _whole_table(model, data, release, settings, clock, sample_weight)
     population = len(release.table) if release.sample is None else release.sample.population
     check_games(settings.games, population, "the rows of the table")
+    with_held = partial(_with_held, model=model, release=release, settings=settings, searched=searched)
     read = None
     if (release.parts or release.public) and access is None:
         read = _audit_rows(release, settings, _shape(data), clock)
         # parts that were fitted on other rows would be fitted on these; targets that are read say nothing of the rows
         serious = read.grade.severe and not read.conclusion.line.by_target
         if serious or not release.unread or release.public or not hasattr(model, "fit"):
-            return _with_held(read, model, release, settings, searched)
+            return with_held(read)
     if not hasattr(model, "fit"):
         raise TypeError(
             f"audit: {release.name} cannot be fitted again, and nothing in its numbers was recognised as rows of the "
@@ -173,16 +177,10 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
             raise
         ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells
         reason = why if ours else f"{type(error).__name__} on a part of the rows."
-        return _with_held(
-            replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")),
-            model,
-            release,
-            settings,
-            searched,
-        )
+        return with_held(replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")))
     if read is not None:
         refitted = worse_of(read, refitted, release.unread)
-    return refitted if access is not None else _with_held(refitted, model, release, settings, searched)
+    return refitted if access is not None else with_held(refitted)
 
 
 def read_release(model: Any, data: Any, sample_weight: Any, *, games: int | None, seed: int) -> ReleasedTable:
@@ -201,6 +199,55 @@ def read_release(model: Any, data: Any, sample_weight: Any, *, games: int | None
     return sklearn.released(model, data, sample_weight, games=games, seed=seed)
 
 
+def with_untold(release: ReleasedTable) -> ReleasedTable:
+    """The release with what its transformers keep of rows that nothing was read of among the `unread`."""
+    sentences = (_untold(*step) for step in release.transformers)
+    unread = [*release.unread, *filter(None, sentences)]
+    if unread and release.public:
+        unread.append(
+            f"The model was not refitted either: {release.public[0]} was fitted on other rows, and would be fitted on "
+            "these. Pass the model after it, with X as it sees it."
+        )
+    return replace(release, unread=tuple(dict.fromkeys(unread)))
+
+
+def _untold(transformer: Any, rows: Any, y: Tensor, weight: Tensor, parts: Sequence[Part]) -> str | None:
+    """A sentence on what a transformer holds of its rows that was not read: quantiles, variances, selected columns.
+
+    It is fitted again with one row replaced by another, of rows (n, D) of which `parts`, what was read, tell nothing.
+    Where that changes what it holds, it depends on the row. No list of classes is needed.
+    """
+    used = weight.nonzero().flatten()
+    sampled = used[torch.linspace(0, len(used) - 1, min(MAX_LOOKED_AT, len(used))).long()]
+    if any(part.fitted.forest is not None for part in parts):  # it tells of rows in all leaves
+        return None
+    is_read = torch.zeros(len(sampled), dtype=torch.bool)
+    for part in parts:
+        for fact in revealed(part, sampled, label_given=False):
+            is_read |= torch.from_numpy((fact.candidates[0].kept > Kept.LOST).any(1))
+    unread_rows, name = sampled[~is_read][: MAX_REPLACED + 1].numpy(), type(transformer).__name__
+    if len(unread_rows) < 2:
+        return None
+    try:
+        try:
+            signature(transformer.fit).bind(None, None)
+            labels = y.numpy()
+        except TypeError:  # it is fitted by fit(X) alone, outside of a pipeline
+            labels = None
+        estimator = Estimator(transformer, rows, labels, None, {}, {})
+        first = estimator.look(used.numpy(), 0).contents
+        for row, other in pairwise(unread_rows):
+            again = estimator.look(np.where(used.numpy() == row, other, used.numpy()), 0).contents
+            paths = {**first.numbers, **first.others, **again.numbers, **again.others}
+            differ = (path.partition(".")[0] for path in paths if not np.array_equal(first.of(path), again.of(path)))
+            if changed := list(dict.fromkeys(differ)):
+                which = f"{', '.join(changed[:MAX_NAMED])}{', ...' if len(changed) > MAX_NAMED else ''}"
+                return f"{name} was not read completely: what it keeps of the rows in {which} was not attacked."
+    except ValueError:
+        return f"{name} was not read completely: it cannot be fitted again on its rows."
+    return None
+
+
 def worse_of(read: Audit, refitted: Audit, unread: tuple[str, ...]) -> Audit:
     """The audit of what was read of a model, or of its refits, which are about what was not, `unread`."""
     worse = refitted.grade.severity - read.grade.severity  # of two serious ones, what is read of this very model
@@ -208,23 +255,24 @@ def worse_of(read: Audit, refitted: Audit, unread: tuple[str, ...]) -> Audit:
         notes = (Note(f"What was read: {read.conclusion}"), *refitted.notes)
         return replace(refitted, notes=notes, rungs=read.rungs)
     answered = () if refitted.grade is Grade.UNDECIDED else unread  # refits that decide nothing answer nothing
-    rest = tuple(one for one in read.unanswered if one not in answered)
+    unanswered = [sentence for sentence in read.unanswered if sentence not in answered]
     notes = (*read.notes, *as_notes((*answered, f"Refitted: {refitted.conclusion}")))
-    return replace(read, notes=notes, unanswered=(*rest, *refitted.unanswered))
+    return replace(read, notes=notes, unanswered=(*unanswered, *refitted.unanswered))
 
 
 def _audit_rows(
     release: ReleasedTable, settings: Settings, shape: tuple[int, ...] | None, clock: Clock | None
 ) -> Audit:
-    """All rows, or as many as there is time for: first some, then more as long as these are predicted to fit."""
-    rows, tried = len(release.table), SOME_ROWS
-    while clock is not None and settings.games is None and release.sample is None and tried < rows:
+    """All rows; or some, where these predict that there is no time for all."""
+    rows = len(release.table)
+    if clock is not None and settings.games is None and release.sample is None and rows > SOME_ROWS:
         start = time.perf_counter()
-        found = audit_table(release, settings._replace(games=tried), shape)
-        if (time.perf_counter() - start) * min(MORE_ROWS, rows / tried) > clock.left:
-            note = f"max_minutes is time for {tried:,} of {rows:,} rows, drawn by the seed. games={rows} attacks all."
-            return replace(found, notes=(*found.notes, Note(note)))
-        tried *= MORE_ROWS
+        audit = audit_table(release, settings._replace(games=SOME_ROWS), shape)
+        if (time.perf_counter() - start) * rows / SOME_ROWS > clock.left:
+            note = (
+                f"max_minutes is time for {SOME_ROWS:,} of {rows:,} rows, drawn by the seed. games={rows} attacks all."
+            )
+            return replace(audit, notes=(*audit.notes, Note(note)))
     return audit_table(release, settings, shape)
 
 
@@ -287,22 +335,6 @@ def _with_held(audit: Audit, model: Any, release: ReleasedTable, settings: Setti
     if release.held_labels is None or everything:  # rows that are held with their labels were attacked with them
         return audit
     return replace(audit, unanswered=(*audit.unanswered, f"{release.held_labels} The grade does not count this."))
-
-
-def _announce(data: Any, games: int | None) -> None:
-    """Say how long a large table takes."""
-    X, _ = sklearn.unpack(data)
-    if getattr(X, "ndim", 0) != 2 or hasattr(X, "toarray") or (cells := math.prod(X.shape)) <= LARGE:
-        return
-    rows, width = X.shape
-    seconds = PER_CELL * cells + PER_GAME * (SAMPLED_GAMES if games is None else games)
-    print(f"lostwax: auditing a table of {rows:,} x {width:,} takes {in_words(seconds)}", file=sys.stderr)
-
-
-def _check_unused(options: Mapping[str, Any], kind: str, allowed: tuple[str, ...]) -> None:
-    """Raise if an argument was given that does not apply."""
-    if unused := [name for name, value in options.items() if value is not None and name not in allowed]:
-        raise TypeError(f"audit: {', '.join(unused)} does not apply to {kind} with data=(X, y). Leave it out.")
 
 
 def _shape(data: Any) -> tuple[int, ...] | None:

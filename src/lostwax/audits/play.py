@@ -17,15 +17,13 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.audits import given
-from lostwax.audits.audit import Audit, Finding
-from lostwax.audits.cells import TargetRead
+from lostwax.audits.audit import Audit, Finding, TargetRead
 from lostwax.audits.luck import Luck, Rules, Scores, luck, luck_of_swapped, some_records, swapped_games
-from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring, targets_right
 from lostwax.fields import redacted
-from lostwax.games import Attack, Attacker, Engine, Guess, Hints, Noted, Records
+from lostwax.games import Attack, Attacker, Columns, Engine, Guess, Hints, Noted, Records
 from lostwax.games.facts import attack_name
-from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, other_games
+from lostwax.games.judges import Judge, NearestAlternative, OneToOne, Pairs, chosen, distinct_games, other_games
 from lostwax.games.notes import as_notes
 from lostwax.metrics import NearestKnown, Null
 from lostwax.progress import progress
@@ -60,7 +58,6 @@ class Answer(NamedTuple):
     attack: object  # an attack, or a method of whole tables
     guess: Guess
     seconds: float  # of guessing; preparing is not counted
-    neurons: NeuronShares | None = None
     untrained: Guess | None = None  # its answer to Gaussian weights, where the judge asks for that null
     swapped: Guess | None = None  # its answer to other games' releases, where more is given than a class
     notes: tuple[Noted, ...] = ()  # what the prepared attack says about itself
@@ -77,40 +74,59 @@ def check_shape(judge: Judge, answer: Answer, secrets: Records) -> None:
         raise ValueError(f"audit: {answer.name} gave an answer of the wrong shape: {wrong}.")
 
 
-class Judging(Protocol):
-    """Games of one kind: their secrets, and how answers to them are judged."""
+class OneGamePerRow:
+    """Games about rows of one training set: each guess (m, 1, ...) is compared with its own row."""
+
+    secrets: Records  # (m, ...)
+    scoring: Scoring
 
     @property
-    def scoring(self) -> Scoring:
-        """How a guess is scored."""
+    def labels(self) -> Tensor:
+        """The labels whose scale counts."""
+        return self.secrets.y
 
-    def check(self, answer: Answer) -> None:
-        """Refuse an answer of the wrong shape."""
+    def without_model(self) -> dict[str, Tensor]:
+        """Guesses (m, ...) that need no release, by name, the oracle last."""
+        raise NotImplementedError
+
+    def luck(self, guess: Guess) -> Luck | None:
+        """What chance gives; None where that is told otherwise."""
+
+    @cached_property
+    def errors_without_model(self) -> dict[str, Errors]:
+        """Those of `without_model`."""
+        return {name: self.scoring.errors(guess, self.secrets.x) for name, guess in self.without_model().items()}
+
+    def finding(self, answer: Answer) -> Finding:
+        """One attack's guesses, scored; an answer of the wrong shape is refused."""
+        return self.scored(answer)
+
+    def scored(self, answer: Answer) -> Finding:
+        """The guesses beside their rows."""
+        check_shape(OneToOne(), answer, Records(self.secrets.x.unsqueeze(1), self.secrets.y.unsqueeze(1)))
+        return self.scoring.finding(
+            "as released",
+            answer.guess,
+            self.secrets,
+            labels=self.labels,
+            seconds=answer.seconds,
+            luck=self.luck(answer.guess),
+        )
 
     def truth(self, answer: Answer) -> Records:
         """(n, ...) the secret that each scored guess is compared with."""
-
-    def finding(self, answer: Answer) -> Finding:
-        """One attack's guesses, scored."""
+        return self.secrets
 
     def groups(self, each: int) -> NDArray[np.int64] | None:
         """(games,) equal numbers for games that are not independent; None: all are."""
+        return None
 
     def baselines(self, truth: Records) -> dict[str, Errors]:
         """Errors of guesses that need no release, by name, the oracle last."""
+        return self.errors_without_model
 
     def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
         """How near other records come, where this is measured."""
-
-
-class OneGamePerRow:
-    """What judgings of a table's rows share."""
-
-    def groups(self, each: int) -> None:
-        """All games are independent."""
-
-    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
-        """Not measured."""
         return {}
 
 
@@ -130,7 +146,7 @@ class Games(Protocol):
     """Games that an audit plays: the secrets are dealt, the releases made."""
 
     @property
-    def judging(self) -> Judging:
+    def judging(self) -> OneGamePerRow | Dealt:
         """How answers are judged."""
 
     def answer(self, attack: Attack) -> Answer:
@@ -144,11 +160,16 @@ def play(games: Games, attack: Attack) -> Played:
     return judged(games.judging, answer)
 
 
-def judged(judging: Judging, answer: Answer) -> Played:
-    """One attack's answer to all games, checked and scored."""
-    judging.check(answer)
+def judged(judging: OneGamePerRow | Dealt, answer: Answer) -> Played:
+    """One attack's answer to all games, scored."""
     with progress("scores"):
         return Played(answer, judging.finding(answer))
+
+
+def named(columns: Columns) -> dict[str, Any]:
+    """The fields of an audit about the columns of its table."""
+    categories = columns.categories if any(columns.categories) else ()
+    return {"columns": columns.names, "columns_are_words": columns.are_words, "categories": categories}
 
 
 def of_table(table: Records) -> dict[str, Any]:
@@ -158,7 +179,7 @@ def of_table(table: Records) -> dict[str, Any]:
 
 
 def filled(
-    judging: Judging,
+    judging: OneGamePerRow | Dealt,
     lines: Sequence[Played],
     *,
     numbers: Tensor,
@@ -211,7 +232,7 @@ class Dealt:
     judge: Judge
     independent: bool = False  # the secret of each game was drawn whatever those of others are
 
-    def check(self, answer: Answer) -> None:
+    def _check(self, answer: Answer) -> None:
         """Refuse an answer of the wrong shape, or one that is none of the candidates."""
         check_shape(self.judge, answer, self.secrets)
         if self.hints is not None and self.hints.candidates is not None:
@@ -233,6 +254,7 @@ class Dealt:
 
     def finding(self, answer: Answer) -> Finding:
         """One attack's guesses, scored."""
+        self._check(answer)
         pairs = self.pairs(answer.guess)
         found = self.scoring.finding(
             answer.name,
@@ -240,13 +262,12 @@ class Dealt:
             chosen(self.secrets, pairs.secret),
             labels=self.prior.y,
             seconds=answer.seconds,
-            neurons=answer.neurons,
         )
         if given.chance(self.hints) is not None:  # chance is known among candidates
             return found
         return replace(found, null_errors=self._nulls(answer), luck=self._luck(answer))
 
-    def without_model(self) -> Answer:
+    def blind_answer(self) -> Answer:
         """The first baseline, as an answer."""
         m, k = self.secrets.x.shape[:2]
         every = chosen(self.secrets, torch.arange(k).expand(m, -1))
@@ -337,74 +358,53 @@ class LeaveOneOut(OneGamePerRow):
     rows: Tensor  # (m,) the missing row of each game
     scoring: Scoring
     blind: Tensor  # (m, ...) mean of the known rows
-    line: str = "as released"
     noun: str = "row"
     label_given: bool = False
-    labels_attacked: bool = True
-    labels_known: Tensor | None = None  # (m,) or (m, targets) those that are more than a blind guess; None: all
-    labels_certain: Tensor | None = None  # (m,) or (m, targets) those that follow from the release; None: none
-    more: Mapping[str, object] = field(default_factory=dict)  # other fields of the finding
-    beside: LeaveOneOut | None = None  # another line of the same games, which has the same secrets and baselines
+    secrets: Records = field(init=False)  # (m, ...) the missing rows
 
-    @cached_property
-    def secrets(self) -> Records:
-        """(m, ...) the missing rows."""
-        if self.beside is not None:
-            return self.beside.secrets
-        return Records(self.table.x[self.rows], self.table.y[self.rows])
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "secrets", Records(self.table.x[self.rows], self.table.y[self.rows]))
 
-    def check(self, answer: Answer) -> None:
-        """Refuse an answer of the wrong shape."""
-        judge = NearestAlternative(lambda guess, truth: self.scoring.scores(guess, truth).criterion)
-        check_shape(judge, answer, Records(self.secrets.x.unsqueeze(1), self.secrets.y.unsqueeze(1)))
+    @property
+    def labels(self) -> Tensor:
+        """Of the whole table."""
+        return self.table.y
 
-    def truth(self, answer: Answer) -> Records:
-        """The missing rows."""
-        return self.secrets
+    def finding(self, answer: Answer) -> Finding:
+        """The guesses, scored, all their labels among them."""
+        return self.with_target(self.scored(answer))
 
-    def baselines(self, truth: Records) -> dict[str, Errors]:
+    def with_target(self, finding: Finding, known: Tensor | None = None, certain: Tensor | None = None) -> Finding:
+        """The finding with the targets that come back; as it is where they are given, or the same in all rows.
+
+        Of shape (m,) or (m, targets): which are `known`, more than a blind guess (None: all), and which are `certain`,
+        since they follow from the release (None: none).
+        """
+        y = self.table.y
+        if self.label_given or bool((y == y[0]).all()):
+            return finding
+        read = targets_right(finding.guess.records.y[:, 0].cpu(), self.secrets.y, y)
+        if known is not None:
+            read &= known.numpy().reshape(len(read), -1)
+        sure = np.zeros_like(read) if certain is None else read & certain.numpy().reshape(len(read), -1)
+        return replace(finding, target=TargetRead(read, self._targets_guessed, sure, self._different))
+
+    def without_model(self) -> dict[str, Tensor]:
         """The mean of the known rows, and the nearest of them."""
-        return self._baselines
+        near = self._nearest
+        others = f"nearest known {self.noun}" if near.whole else f"nearest of {near.compared:,} known {self.noun}s"
+        blind = BLIND_TOKENS if self.scoring.of_tokens else "blind guess (mean of the known)"
+        return {blind: self.blind, others: self.table.x[torch.from_numpy(near.rows)]}
 
-    def without_model(self) -> Answer:
+    def blind_answer(self) -> Answer:
         """The mean of the known rows, as an answer."""
         y = self.table.y.mode(0).values.expand(self.secrets.y.shape)
         guess = Records(self.blind.unsqueeze(1), y.unsqueeze(1))
         return Answer(BlindGuess(), Guess(guess, torch.zeros(len(y), 1)), 0.0)
 
-    def finding(self, answer: Answer) -> Finding:
-        """One attack's guesses, scored."""
-        found = self.scoring.finding(
-            self.line,
-            answer.guess,
-            self.secrets,
-            labels=self.table.y,
-            seconds=answer.seconds,
-            luck=self._luck(answer.guess),
-            **self.more,
-        )
-        if self.labels_attacked:
-            return replace(found, target=self._target(answer.guess))
-        return replace(found, labels_right=np.zeros_like(found.labels_right), label_errors=None)
-
-    def _target(self, guess: Guess) -> TargetRead | None:
-        """The targets that come back; None where they are given, or the same in all rows."""
-        y = self.table.y
-        if self.label_given or bool((y == y[0]).all()):
-            return None
-        read = targets_right(guess.records.y[:, 0].cpu(), self.secrets.y, y)
-        known, certain = (
-            np.full((len(read), 1), default) if labels is None else labels.numpy().reshape(len(read), -1)
-            for labels, default in ((self.labels_known, True), (self.labels_certain, False))
-        )
-        read &= known
-        return TargetRead(read, self._targets_guessed, read & certain, self._different)
-
     @cached_property
     def _targets_guessed(self) -> NDArray[np.bool_]:
         """(m, targets) is the best guess without the model right? The best of several for each target."""
-        if self.beside is not None:
-            return self.beside._targets_guessed
         nearest = torch.from_numpy(self._nearest.rows)
         guesses = given.targets_without_model(self.table, self.scoring.features(self.table.x), self.rows, nearest)
         right = np.stack([targets_right(guess, self.secrets.y, self.table.y) for guess in guesses])  # (guesses, m, t)
@@ -414,8 +414,6 @@ class LeaveOneOut(OneGamePerRow):
     @cached_property
     def _different(self) -> NDArray[np.bool_]:
         """(m,) the first game of each record with its target."""
-        if self.beside is not None:
-            return self.beside._different
         whole = torch.cat([self.secrets.x.flatten(1).double(), self.secrets.y.reshape(len(self.rows), -1).double()], 1)
         different = np.zeros(len(whole), np.bool_)
         different[np.unique(row_keys(whole), return_index=True)[1]] = True
@@ -425,23 +423,13 @@ class LeaveOneOut(OneGamePerRow):
     def _nearest(self) -> NearestKnown:
         return self.scoring.nearest_known(self.table.x, self.rows)
 
-    @cached_property
-    def _baselines(self) -> dict[str, Errors]:
-        if self.beside is not None:
-            return self.beside._baselines
-        near = self._nearest
-        others = f"nearest known {self.noun}" if near.whole else f"nearest of {near.compared:,} known {self.noun}s"
-        blind = BLIND_TOKENS if self.scoring.of_tokens else "blind guess (mean of the known)"
-        guesses = {blind: self.blind, others: self.table.x[torch.from_numpy(near.rows)]}
-        return {name: self.scoring.errors(guess, self.secrets.x) for name, guess in guesses.items()}
-
-    def _luck(self, guess: Guess) -> Luck | None:
+    def luck(self, guess: Guess) -> Luck | None:
         """What guesses reach that are compared with other rows."""
 
         def without(games: Tensor) -> list[Scores]:
             rows = games.numpy()
             names = self.scoring.headline.name, self.scoring.criterion.name
-            return [Scores(*(errors[name][rows] for name in names)) for errors in self._baselines.values()]
+            return [Scores(*(errors[name][rows] for name in names)) for errors in self.errors_without_model.values()]
 
         truth, offered = self.secrets, guess.records if guess.alternatives is None else guess.alternatives
         scoring = self.scoring.viewed()

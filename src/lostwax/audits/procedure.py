@@ -32,7 +32,6 @@ from lostwax.audits.checks import (
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
 from lostwax.audits.luck import needs_swapped, swapped_games
 from lostwax.audits.membership import NOT_MEASURED, Asked, was_in_it
-from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Answer, Dealt, Played, Settings, filled, judged, play
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.clock import Clock, TimeUp
@@ -100,7 +99,7 @@ def audit_procedure(
     cohort, judging = dealt.cohort, dealt.judging
     knowledge, hints = replace(knowledge, prior=dealt.support.prior), judging.hints
     game, rate = before_attacks(
-        lambda: _Trained(knowledge, cohort, judging, settings.seed, clock), knowledge, games=len(cohort), clock=clock
+        lambda: _Trained(knowledge, cohort, judging, settings.seed), knowledge, games=len(cohort), clock=clock
     )
     asked = Asked()
     by_losses = knowledge.facts.given.candidates is None and not knowledge.facts.trainer.deterministic
@@ -114,7 +113,7 @@ def audit_procedure(
         tried = try_all(knowledge, partial(play, game), entrants=attacks or entrants, **options)
         if not tried.lines and answered:
             raise ValueError(f"audit: no attack has an answer in time. {' '.join(tried.unanswered)}")
-        lines = [_told_apart(line, attacks) for line in tried.lines] or [judged(judging, judging.without_model())]
+        lines = [_told_apart(line, attacks) for line in tried.lines] or [judged(judging, judging.blind_answer())]
         tried = tried._replace(lines=tuple(lines))
     metric = judging.scoring.headline.name
     lines = sorted(tried.lines, key=lambda line: (-line.finding.rebuilt.mean(), np.median(line.finding.errors[metric])))
@@ -241,37 +240,39 @@ def _with_targets(knowledge: Knowledge, secrets: Records) -> tuple[Knowledge, Re
 
 
 def _measured(knowledge: Knowledge, clock: Clock, *, automatic: bool) -> tuple[Knowledge, list[str]]:
-    """The trainer after it measured on the first games of the prior where a record tells most, and its randomness.
+    """The trainer after it measured where a record tells most, and its randomness; a note on what it found.
 
-    With a note on each that it could measure.
+    On the first games of the prior.
     """
-    notes = []
-    for name in ("where_it_tells", "settled") if automatic else ("where_it_tells",):
-        trainer, net, threat = knowledge.trainer, knowledge.net, knowledge.threat
-        stated = trainer_facts(trainer, net, 1)
-        measure = stated.settled if name == "settled" else stated.where_it_tells
-        if measure is None or len(knowledge.prior) < 2:
-            continue
-        try:
-            now = clock.run(partial(measure, net, threat.deal(knowledge.prior, 2, seed=0)))
-        except TimeUp:
-            raise ValueError(
-                "audit: max_minutes is too short: training a few models was not done in time. Allow more minutes."
-            ) from None
-        if name == "where_it_tells" and now is not trainer:
-            notes.append(
-                "A record at the end of the training set changes the weights little or not at all, as if it were held "
-                "out for validation. So the secret was put elsewhere."
-            )
-        elif name == "settled" and (noise := trainer_facts(now, net, 1).noise) is not None:
-            notes.append(
-                f"Training draws private random numbers: another seed moves the weights {noise:.2g} times as far as "
-                "another record does."
-            )
-        elif name == "settled" and now is not trainer:
-            notes.append("Training is deterministic: another seed gives the same weights.")
-        knowledge = replace(knowledge, trainer=now)
-    return knowledge, notes
+    notes = list[str]()
+    if len(knowledge.prior) < 2:
+        return knowledge, notes
+    net, threat, trainer = knowledge.net, knowledge.threat, knowledge.trainer
+    games = partial(threat.deal, knowledge.prior, 2, seed=0)
+    try:
+        if (measure := trainer_facts(trainer, net, 1).where_it_tells) is not None:
+            elsewhere = clock.run(partial(measure, net, games()))
+            if elsewhere is not trainer:
+                notes.append(
+                    "A record at the end of the training set changes the weights little or not at all, as if it were "
+                    "held out for validation. So the secret was put elsewhere."
+                )
+            trainer = elsewhere
+        if automatic and (measure := trainer_facts(trainer, net, 1).settled) is not None:
+            settled = clock.run(partial(measure, net, games()))
+            if (noise := trainer_facts(settled, net, 1).noise) is not None:
+                notes.append(
+                    f"Training draws private random numbers: another seed moves the weights {noise:.2g} times as far "
+                    "as another record does."
+                )
+            elif settled is not trainer:
+                notes.append("Training is deterministic: another seed gives the same weights.")
+            trainer = settled
+    except TimeUp:
+        raise ValueError(
+            "audit: max_minutes is too short: training a few models was not done in time. Allow more minutes."
+        ) from None
+    return replace(knowledge, trainer=trainer), notes
 
 
 def victims_seed(seed: int) -> int:
@@ -286,8 +287,8 @@ class _Trained:
     private randomness.
     """
 
-    def __init__(self, knowledge: Knowledge, cohort: Cohort, judging: Dealt, seed: int, clock: Clock) -> None:
-        self.knowledge, self.judging, self.clock = knowledge, judging, clock
+    def __init__(self, knowledge: Knowledge, cohort: Cohort, judging: Dealt, seed: int) -> None:
+        self.knowledge, self.judging = knowledge, judging
         self.release = trained_victims(knowledge, cohort, seed)
         self.seed = int(generator(seed, "adversary").integers(2**62))
         self.untrained = None
@@ -309,10 +310,7 @@ class _Trained:
             games, others = swapped_games(secrets)
             if len(games):
                 swapped = reconstruct(self.release.chosen(others), hints[games])
-        limit, played = min(SECONDS, OF_TIME_LEFT * self.clock.left), (self.knowledge, self.release, guess)
-        with progress("neurons that hold the records"):
-            held = neuron_shares(attack, reconstruct, *played, secrets, hints, seed=self.seed, seconds=limit)
-        return Answer(attack, guess, seconds, held, untrained, swapped, reconstruct.notes)
+        return Answer(attack, guess, seconds, untrained, swapped, reconstruct.notes)
 
 
 def _provenance(knowledge: Knowledge, cohort: Cohort, secrets: Records, lines: Sequence[Played]) -> dict[str, Any]:

@@ -31,10 +31,10 @@ from lostwax.adapters.sklearn.refitting import (
 )
 from lostwax.attacks import CalibratedLosses, KernelRidge
 from lostwax.attacks.membership import LikeliestRefit
-from lostwax.audits.attributes import Inferred, Rows, infer
+from lostwax.audits.attributes import InferenceRows, Inferred, infer
 from lostwax.audits.audit import Audit
 from lostwax.audits.conclusion import LEVEL
-from lostwax.audits.play import Settings
+from lostwax.audits.play import Settings, named
 from lostwax.audits.procedure import audit_procedure
 from lostwax.clock import Clock, TimeUp, in_words
 from lostwax.games import (
@@ -131,7 +131,7 @@ def audit_refitted(
             if not audits:
                 raise
             unanswered.append(f"{name} was not tried: {str(error).removeprefix('audit: ')}")
-    rows = Rows(game.trial.estimator, table, columns, encoding, *split.parts)
+    rows = InferenceRows(game.trial.estimator, table, columns, encoding, *split.parts)
     inferred, skipped = game.attributes(rows, access, repeats, clock, seed)
     worst = max(audits, key=lambda name: audits[name].conclusion.grade.severity)
     others = [f"{name}: {audits[name].conclusion}" for name in audits if name != worst]
@@ -325,7 +325,7 @@ class _Game(NamedTuple):
         )
 
     def attributes(
-        self, rows: Rows, access: Access, repeats: int, clock: Clock, seed: int
+        self, rows: InferenceRows, access: Access, repeats: int, clock: Clock, seed: int
     ) -> tuple[tuple[Inferred, ...], tuple[Note, ...]]:
         """Which value a secret has in each column of categories, and which were not tried for want of time."""
         found: list[Inferred] = []
@@ -472,11 +472,4 @@ def _in_cells(audit: Audit, encoding: Encoding, columns: Columns) -> Audit:
         return replace(guess, records=shown(guess.records), alternatives=others, undetermined=None)
 
     findings = tuple(replace(finding, guess=decoded(finding.guess)) for finding in audit.findings)
-    return replace(
-        audit,
-        truth=shown(audit.truth),
-        findings=findings,
-        columns=columns.names,
-        columns_are_words=columns.are_words,
-        categories=columns.categories if any(columns.categories) else (),
-    )
+    return replace(audit, truth=shown(audit.truth), findings=findings, **named(columns))

@@ -7,6 +7,7 @@ import time
 from copy import deepcopy
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,8 +33,8 @@ from lostwax.learning.costs import Rate, predicted
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
-from lostwax.shadows import Game
-from lostwax.shadows.checkpoints import keeper
+from lostwax.shadows import Checkpoints, Game, Local
+from lostwax.shadows.checkpoints import keeper, kept_or_computed
 from lostwax.shadows.identity import describe, identity
 
 CHECKING = 0.2  # of the time, for retraining
@@ -118,7 +119,7 @@ def audit_released(
     try:
         line = play(game, attack)
     except TimeUp:
-        line, skipped = judged(game.judging, game.judging.without_model()), (*skipped, TOO_SHORT)
+        line, skipped = judged(game.judging, game.judging.blind_answer()), (*skipped, TOO_SHORT)
     line = line._replace(finding=replace(line.finding, name="as released"))
     easier = automatic and facts.one_by_one and not line.finding.rebuilt.any()
     return filled(
@@ -282,16 +283,23 @@ class _Released:
         """Prepare the attack for each game anew, and play it; the games that are done when the time is over."""
         start, played = time.perf_counter(), dict[int, Guess]()
         order = generator(self.seed, "games of a release").permutation(len(self.rows)).tolist()  # what is cut is random
+        stated = trainer_facts(self.trainer, self.net, len(self.table))
+        engine = self.engine or Local()
+        if stated.one_by_one or stated.publishes_steps:  # games stay here, and their models go to the workers
+            engine = Checkpoints(keeping.folder) if (keeping := keeper(engine)) is not None else Local()
+        games = kept_or_computed(engine, partial(self._played, attack), order, partial(self._words, attack))
         with progress(" ".join((*self.memory, "games")), len(self.rows)) as advance:
-            for game in order:
+            for _ in order:
                 try:
-                    played[game], hidden = self.clock.run(partial(self._once, attack, game))
+                    game, tensors = self.clock.run(partial(next, games))
                 except TimeUp:
                     if not played:
                         raise
                     break
+                records = Records(tensors["x"], tensors["y"])
+                played[game] = Guess(records, tensors["confidence"], certified=tensors.get("certified"))
                 known = Table(self.table).without(int(self.rows[game])).known
-                self.hidden += hidden
+                self.hidden += bool(tensors["hidden"])
                 self.unanswered |= set(widened(known, self.table).unanswered)
                 advance(1)
         done = torch.tensor(sorted(played))
@@ -330,31 +338,23 @@ class _Released:
         count, how = f"{self.hidden} of {len(self.rows)} records", "rebuilt" if self.hints is None else "named"
         return (f"{count} are not {how} from the released weights, but are from the weights {source}",)
 
-    def _once(self, attack: Attack, game: int) -> tuple[Guess, bool]:
-        """One game, or what `Checkpoints` kept of it; an attack without a stable description plays again."""
-        row, keeping = self.rows[game], keeper(self.engine)
-        if keeping is None:
-            return self._played(attack, game)
+    def __getstate__(self) -> dict[str, Any]:
+        """On a worker there is no limit of time, and no other worker."""
+        return {**vars(self), "clock": Clock(), "engine": None}
+
+    def _words(self, attack: Attack, game: int) -> dict[str, str] | None:
+        """All that determines a game; None if the attack has no stable description."""
+        row = self.rows[game]
         known, truth = self.known(row), self.table[row[None]]
         weights = self.retrained.released.params, self.retrained.release.params
         try:
             words = identity(Game(known.net, known.trainer, known.threat, known.prior, self.seed))
-            words |= describe("game", (attack, self.scoring.threshold, row, truth.x, truth.y, *weights))
+            return words | describe("game", (attack, self.scoring.threshold, row, truth.x, truth.y, *weights))
         except ValueError:
-            return self._played(attack, game)
+            return None
 
-        def played() -> dict[str, Tensor]:
-            guess, hidden = self._played(attack, game)
-            tensors = {"x": guess.records.x, "y": guess.records.y, "confidence": guess.confidence}
-            certified = {} if guess.certified is None else {"certified": guess.certified}
-            return {**tensors, **certified, "hidden": torch.tensor(hidden)}
-
-        stored = keeping.once(words, played)
-        guess = Guess(Records(stored["x"], stored["y"]), stored["confidence"], certified=stored.get("certified"))
-        return guess, bool(stored["hidden"])
-
-    def _played(self, attack: Attack, game: int) -> tuple[Guess, bool]:
-        """One game; and whether only the retrained weights give the record away."""
+    def _played(self, attack: Attack, game: int) -> dict[str, Tensor]:
+        """The guess of one game; `hidden`: only the retrained weights give the record away."""
         row, seed, hints = self.rows[game], self.seed, None
         if self.hints is not None:  # each game draws its own
             hints = self.hints[game : game + 1]
@@ -362,9 +362,12 @@ class _Released:
         reconstruct = prepared(attack, self.known(row), seed=seed)
         guess = reconstruct(self.retrained.released, hints)
         by_chance = hints is not None and self.retrained.private is not None  # another draw names half of them
-        if self.retrained.miss == 0 or by_chance or self._rebuilt(guess, row):
-            return guess, False
-        return guess, self._rebuilt(reconstruct(self.retrained.release, hints), row)
+        hidden = False
+        if self.retrained.miss != 0 and not by_chance and not self._rebuilt(guess, row):
+            hidden = self._rebuilt(reconstruct(self.retrained.release, hints), row)
+        tensors = {"x": guess.records.x, "y": guess.records.y, "confidence": guess.confidence}
+        certified = {} if guess.certified is None else {"certified": guess.certified}
+        return {**tensors, **certified, "hidden": torch.tensor(hidden)}
 
     def _rebuilt(self, guess: Guess, row: Tensor) -> bool:
         """Is the one guess within the threshold of the record?"""

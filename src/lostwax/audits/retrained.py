@@ -184,20 +184,12 @@ class _Runs(NamedTuple):
 
 
 def _private(draws: Release, first: Release, others: Release) -> str:
-    """Which of the weights depend on private draws, and how much, beside what one record changes."""
-    noise, effect = {}, {}
-    for name, value in draws.params.items():
-        base = first.params[name].double()
-        noise[name] = float((value.double() - base).flatten(1).norm(dim=1).median())
-        effect[name] = float((others.params[name].double() - base).flatten(1).norm(dim=1).median())
-    same = [name for name in noise if noise[name] == 0 and effect[name] > 0]
-    ratios = {name: noise[name] / effect[name] for name in noise if effect[name] > 0 and noise[name] > 0}
-    if not ratios:
-        return f"No private draw changes {', '.join(same)}."
-    steadiest = min(ratios, key=lambda name: ratios[name])
-    whole = math.hypot(*noise.values()) / max(math.hypot(*effect.values()), 1e-300)
-    said = f"Private draws move the weights {whole:.2g} times as far as one record does; least in {steadiest}, "
-    said += f"{ratios[steadiest]:.2g} times."
+    """How far private draws move the weights, beside what one record does, and which of them they leave as they are."""
+    base = _ends(first)[0]
+    noise, effect = (float((_ends(models) - base).norm(dim=1).median()) for models in (draws, others))
+    said = f"Private draws move the weights {_over(noise, effect):.2g} times as far as one record does."
+    moved = [name for name, value in others.params.items() if bool((value != first.params[name]).any())]
+    same = [name for name in moved if bool((draws.params[name] == first.params[name]).all())]
     return said + (f" Deterministic are {', '.join(same[:5])}{' and others' if len(same) > 5 else ''}." if same else "")
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -20,10 +19,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lostwax.audits.cells import TargetRead
 from lostwax.audits.conclusion import worst_lines
 from lostwax.audits.membership import MOST_VICTIMS
-from lostwax.games import Adversary, Guess, Note, Records, Sees
+from lostwax.games import Guess, Note, Records
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -140,7 +138,7 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
 
 
 def _audit(plain: Mapping[str, Any]) -> Audit:
-    from lostwax.audits.audit import Audit, Finding
+    from lostwax.audits.audit import Audit, Finding, TargetRead
     from lostwax.audits.ceiling import Privacy
     from lostwax.bounds import Ceiling
 
@@ -156,36 +154,13 @@ def _audit(plain: Mapping[str, Any]) -> Audit:
         return Finding(guess=guess, target=TargetRead(**columns) if columns else None, **parts)
 
     notes = [note if isinstance(note, Mapping) else {"text": note} for note in plain["notes"]]
-    adversary = plain.get("adversary") or _parts(_adversary_in_words(plain))
-    adversary = {"public": _has_prior(plain), **adversary}
-    stored = {**plain, "notes": notes, "adversary": adversary}
+    stored = {**plain, "notes": notes}  # files up to 0.3.0 hold no adversary: it is not stated
     del stored["findings"]
     return Audit(
         truth=_no_records(len(plain["games"])),
         findings=tuple(finding(part) for part in plain["findings"]),
         **_values(Audit, stored, Ceiling=Ceiling, Privacy=Privacy),
     )
-
-
-def _adversary_in_words(plain: Mapping[str, Any]) -> Adversary:
-    """Of files up to 0.3.0, which hold no adversary: from the sentences that were written about it."""
-    threat, public = plain["threat"], _has_prior(plain)
-    access = str(plain["provenance"].get("access", "Weights()"))
-    seen = re.match(r"(?P<model>Weights\(\)$)|(?P<predictions>Outputs\(|Logits\()", access)
-    sees = Sees.PART if seen is None else Sees.MODEL if seen["model"] else Sees.PREDICTIONS
-    words = re.search(r"knows (?P<all>every) (?P<unit>row|record) but one|knows no row|knows (\d+) of (\d+)", threat)
-    if words is None:
-        return Adversary(sees=sees, access=access, public=public)
-    if words[3] is not None:
-        return Adversary(int(words[3]), int(words[4]), "record", sees, access, public=public)
-    records, is_record = plain["population"], words["unit"] == "record"
-    known = records - 1 if words["all"] else 0
-    return Adversary(known, records, "record" if is_record else "row", sees, access, public=public)
-
-
-def _has_prior(plain: Mapping[str, Any]) -> bool:
-    """Whether the adversary has other records of the same kind, in files that do not say so."""
-    return bool(plain["kind"] == "this procedure")
 
 
 def _values(kind: type, plain: Mapping[str, Any], **names: type) -> dict[str, Any]:
@@ -301,11 +276,6 @@ def _in_finding(finding: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterato
     games, cells, luck = len(plain["games"]), finding.get("cells"), finding.get("luck")
     if finding["rebuilt"] != (as_array(finding["errors"][plain["criterion"]]) <= plain["threshold"]).tolist():
         yield "rebuilt contradicts its errors and the threshold"
-    if (neurons := finding.get("neurons")) is not None:
-        places, rows = neurons["places"], len(neurons["rows"])
-        tables = (neurons["shares"], neurons["standard_errors"])
-        if max(places) >= games or any(list(map(len, table)) != [rows] * len(places) for table in tables):
-            yield "neurons does not hold a number for each neuron, in three of the games"
     if cells is not None and cells["certified"] > cells["exact"]:
         yield "cells has more that are certified than exact"
     if (target := finding.get("target")) is not None:

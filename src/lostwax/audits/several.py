@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, overload
 
 from lostwax.audits.audit import Audit
-from lostwax.audits.tabled import Row, as_csv, as_latex, games_frame, kept, line_rows
+from lostwax.audits.tabled import Row, as_csv, games_frame, kept, line_rows
 from lostwax.audits.text import cut_to_fit, terminal_columns
 from lostwax.grades import Grade
 
@@ -103,10 +103,6 @@ class Audits(Sequence[Audit]):
     def to_csv(self, path: str | Path | None = None) -> str:
         """One row per audit and line, shares with their 95 % intervals; written to `path` too, if given."""
         return kept(as_csv(self.rows()), path, "Audits.to_csv")
-
-    def to_latex(self, path: str | Path | None = None) -> str:
-        """A tabular for a paper: mean and standard deviation over seeds, or one row per audit and line."""
-        return kept(as_latex(self.spread() if self.alike else self.rows()), path, "Audits.to_latex")
 
     def __repr__(self) -> str:
         """A table, never the records."""

@@ -1,12 +1,11 @@
-"""Audits in rows and columns: a data frame with a row per game, and tables for papers with a row per line."""
+"""Audits in rows and columns: a data frame with a row per game, and CSV with a row per line."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     Frame: TypeAlias = pandas.DataFrame
 
 Row = dict[str, Any]
-LATEX = {**{sign: f"\\{sign}" for sign in "&%$#_{}"}, "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-TITLES = {"rebuilt": "rebuilt", "nearer": "nearer", "median_error": "median error", "tpr": r"TPR at 1 \% FPR"}
 
 
 def games_frame(audits: Mapping[str, Audit]) -> Frame:
@@ -123,48 +120,6 @@ def as_csv(rows: Sequence[Row]) -> str:
     table.writeheader()
     table.writerows(rows)
     return text.getvalue()
-
-
-def as_latex(rows: Sequence[Row]) -> str:
-    """A tabular of the package booktabs: shares in per cent with their intervals, where they have one."""
-    numbers = [name for name in TITLES if any(row.get(name) is not None for row in rows)]
-    names = [name for name in ("audit", "line") if name in rows[0]]
-    lines = [" & ".join([*names, *(TITLES[name] for name in numbers)])]
-    lines += [" & ".join([*(in_latex(str(row[name])) for name in names), *_cells(row, numbers)]) for row in rows]
-    head, *body = (f"{line} \\\\" for line in lines)
-    columns = "l" * len(names) + "r" * len(numbers)
-    rule = [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"]
-    return "\n".join(rule) + "\n"
-
-
-def _cells(row: Row, numbers: Iterable[str]) -> list[str]:
-    cells = []
-    for name in numbers:
-        value, low, high, spread = (row.get(f"{name}{end}") for end in ("", "_low", "_high", "_sd"))
-        if value is None:
-            cells.append("")
-        elif name == "median_error":
-            cells.append(_error(value) + ("" if spread is None else f" $\\pm$ {_error(spread)}"))
-        elif spread is not None:
-            cells.append(f"{100 * value:.1f} $\\pm$ {100 * spread:.1f} \\%")
-        else:
-            ends = "" if low is None or high is None or low == high else f" ({100 * low:.1f}--{100 * high:.1f})"
-            cells.append(f"{100 * value:.1f} \\%{ends}")
-    return cells
-
-
-def _error(value: float) -> str:
-    if not math.isfinite(value):
-        return r"$\infty$"
-    if value == 0 or 1e-3 <= value < 1e3:
-        return f"{value:.3f}"
-    digits, exponent = f"{value:.1e}".split("e")
-    return f"${digits} \\times 10^{{{int(exponent)}}}$"
-
-
-def in_latex(text: str) -> str:
-    """Text with the signs escaped that LaTeX reads as commands."""
-    return "".join("\\textbackslash{}" if sign == "\\" else LATEX.get(sign, sign) for sign in text)
 
 
 def kept(text: str, path: str | Path | None, source: str) -> str:

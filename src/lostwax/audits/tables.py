@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -21,17 +20,14 @@ from lostwax.attacks.closed_form import ClosedForm
 from lostwax.attacks.closed_form.attack import known_moments
 from lostwax.attacks.closed_form.cells import SolvedRows, solved_by_parts
 from lostwax.attacks.closed_form.evidence import ErrorScale, certain_labels, leading_equation
-from lostwax.attacks.trees import TreeConstraints, exact_cells, revealed_by_trees
-from lostwax.audits.anyone import rung_of_anyone
-from lostwax.audits.audit import Audit, Verdict
-from lostwax.audits.cells import CellsKept
+from lostwax.attacks.trees import TreeConstraints, exact_cells_note, revealed_by_trees
+from lostwax.audits.audit import Audit, CellsKept, Finding, Verdict
 from lostwax.audits.checks import check_rows_differ, few_rows
-from lostwax.audits.climb import SolvableTable, rungs_of_insiders
-from lostwax.audits.play import Answer, LeaveOneOut, Played, Settings, filled, of_table, play
+from lostwax.audits.climb import SolvableTable, rung_of_anyone, rungs_of_insiders
+from lostwax.audits.play import Answer, LeaveOneOut, Played, Settings, filled, named, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import (
     Adversary,
-    Attack,
     Attacker,
     Cells,
     Columns,
@@ -67,58 +63,47 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
         columns = Columns(released.columns.names, ((),) * equation.table.x.shape[1])
         one = Part(equation, as_cells)
         released = replace(released, table=equation.table, weight=equation.weight, columns=columns, parts=(one,))
-    table, parts, unread = released.table, released.parts, bool(released.unread)
+    table, parts, sample = released.table, released.parts, released.sample
     rows = _fitted_on(released)
     chosen, sampled = _drawn(released, Table(table, rows), settings)
+    population = len(rows) if sample is None else sample.population
     shown = table.x if shape is None else table.x.reshape(-1, *shape)
-    if shape is None:
-        scoring = Scoring.of_cells(table.x, released.columns, settings.threshold)
-    else:
+    scoring = by_row = Scoring.of_cells(table.x, released.columns, settings.threshold)
+    if shape is not None:
         scoring = Scoring.of(shown, settings.threshold, with_secrets=True)
     if any(part.fitted.forest is not None for part in parts):
         scoring = scoring.by_cell()
-    by_moments = equation is not None
-    blind = known_moments(table, chosen)[0] if by_moments else released.columns.blind(table.x, chosen)
-    by_sums = equation is not None and bool(equation.sums)  # they need no solver
+    blind = released.columns.blind(table.x, chosen) if equation is None else known_moments(table, chosen)[0]
+    games = LeaveOneOut(table, chosen, scoring, blind, label_given=_label_given(parts))
     converged, missing = _at_optimum(parts)
-    line = _Line(released, equation is not None, chosen, scoring, blind, parts, "as released")
-    lines = [line]
+    lines = [_Line.of(games, released, parts, "as released", by_one_equation=equation is not None)]
     if converged and any(part.fitted.model is not None for part in parts):
-        lines.append(replace(line, parts=converged, name="as converged", beside=line))
-    best = line if by_sums else lines[-1]
-    not_seen = unread or (equation is not None and bool(missing) and not by_sums)
-    played = [each.played() for each in lines]
-    at_best = played[lines.index(best)].finding.rebuilt
-    limits = best.limits(not_seen)
-    played = [_with_verdicts(each, at_best, limits) for each in played]
-    unsolved = played[-1].finding.verdicts.count(Verdict.UNDECIDED)
+        lines.append(_Line.of(games, released, converged, "as converged", by_one_equation=equation is not None))
+    by_sums = equation is not None and bool(equation.sums)  # they need no solver
+    best = lines[0] if by_sums else lines[-1]
+    limits = best.limits(seen=not released.unread and (equation is None or not missing or by_sums))
+    findings = [line.finding.with_verdicts(best.finding.rebuilt, limits) for line in lines]
+    unsolved = 0 if by_sums else findings[-1].verdicts.count(Verdict.UNDECIDED)
     if (unordered := _without_order(parts)) is not None:
-        other = replace(line, parts=unordered, name="order of rows unknown", beside=line)
-        alone = other.played()
-        played.append(_with_verdicts(alone, alone.finding.rebuilt, other.limits(unread)))
-    noted, missing = (missing, ()) if by_sums else ((), missing)
-    if unsolved and not not_seen and not by_sums:
+        other = _Line.of(games, released, unordered, "order of rows unknown")
+        findings.append(other.finding.with_verdicts(other.finding.rebuilt, other.limits(seen=not released.unread)))
+    if unsolved and not released.unread and not (equation is not None and missing):
         why = "although what was read should give every cell"
         if equation is not None:
             why = "at the optimum although rounding alone does not hide them there"
         missing = (*missing, f"{unsolved:,} records were not rebuilt {why}.")
-    population = len(rows) if released.sample is None else released.sample.population
     if settings.tries(Attacker.INSIDER) and not any(rung.rebuilt == rung.tried for rung in rungs):
-        solvable, by_cell = (
-            next(filter(None, (SolvableTable.of_trees(released, part, settings) for part in parts)), None),
-            scoring,
-        )
+        of_trees = (SolvableTable.of_trees(released, part, settings) for part in parts)
+        solvable = next(filter(None, of_trees), None)
         if equation is not None:  # a solver that stopped early is no defence
             solvable = SolvableTable.of_equation((converged or parts)[0].fitted, settings)
-            by_cell = Scoring.of_cells(table.x, released.columns, settings.threshold)
         if solvable is not None:
-            rungs += rungs_of_insiders(solvable, by_cell, settings, population)
+            rungs += rungs_of_insiders(solvable, scoring if equation is None else by_row, settings, population)
     weightless = len(table) - len(rows)
     without = f"{weightless:,} rows have no weight: the model was not trained on them, and they are not tried."
-    sample = released.sample
     return filled(
-        line.judging,
-        played,
+        games,
+        [Played(lines[0].answer, finding) for finding in findings],
         subject=released.name,
         kind="this model",
         adversary=Adversary.insider(population, "row"),
@@ -128,28 +113,26 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
         numbers=chosen if sample is None else sample.rows[chosen],
         population=population,
         truth=Records(shown[chosen], table.y[chosen]),
-        labels_given=line.label_given,
+        labels_given=games.label_given,
         seed=settings.seed,
         provenance=of_table(table),
         notes=(
             *released.notes,
             *sampled,
             *([without] if weightless else []),
-            *noted,
-            *(line.equation_notes() if equation is not None else lines[-1].cell_notes(line)),
-            *line.label_notes(),
+            *(missing if by_sums else ()),
+            *(lines[0].equation_notes() if equation is not None else lines[-1].cell_notes(lines[0])),
+            *_label_notes(released, label_given=games.label_given),
             *_settings(parts, chosen),
         ),
         unanswered=(
             *released.unread,
-            *missing,
+            *(() if by_sums else missing),
             *([f"{NO_LABELS}."] if _labels_open(released) else []),
             *few_rows(table.x),
         ),
         classes=released.classes,
-        columns=released.columns.names,
-        columns_are_words=released.columns.are_words,
-        categories=released.columns.categories if any(released.columns.categories) else (),
+        **named(released.columns),
     )
 
 
@@ -231,7 +214,7 @@ def _settings(parts: Sequence[Part], rows: Tensor) -> list[Note]:
     for part in parts:
         if part.fitted.forest is not None:
             games = rows if part.rows is None else part.rows[rows]
-            notes.append(exact_cells(part.fitted, games[:MOST_REPEATED]).note(part.fitted.name))
+            notes.append(exact_cells_note(part.fitted, games[:MOST_REPEATED]))
     return list(dict.fromkeys(note for note in notes if note is not None))
 
 
@@ -253,131 +236,126 @@ def _tell_label(parts: Sequence[Part]) -> bool:
     return any(part.fitted.tells_label() for part in parts if part.labelled)
 
 
+def _label_given(parts: Sequence[Part]) -> bool:
+    """Without an intercept and without sums the label must be known; of a Cox model time and event."""
+    models = (part.fitted.model for part in parts if not part.fitted.sums)
+    unlabelled = any(model is not None and model.bias is None for model in models)
+    return unlabelled or any(part.fitted.hazards is not None for part in parts)
+
+
+def _label_notes(released: ReleasedTable, *, label_given: bool) -> list[str]:
+    """Whether labels were attacked or given."""
+    notes = []
+    if not _tell_label(released.parts) and not _labels_open(released):
+        notes.append(f"{NO_LABELS}, and none counts as right.")
+    if any(part.fitted.hazards is not None for part in released.parts):
+        notes.append(
+            "the adversary knows time and event (and stratum) of the missing row. Of several rows that solve the score "
+            "equation the one nearest to the truth counts."
+        )
+    elif label_given:
+        notes.append("fitted without an intercept: the adversary knows the label (Balle et al. 2022, Theorem 8).")
+    return notes
+
+
 @dataclass(frozen=True, eq=False)
 class _Line:
     """One release attacked in every game; of records that explain it equally well the one nearest the truth counts."""
 
+    games: LeaveOneOut
     released: ReleasedTable
-    as_one: bool  # its only part is one equation
-    rows: Tensor  # (games,) the missing row of each
-    scoring: Scoring
-    blind: Tensor  # (games, d)
     parts: Sequence[Part]
-    name: str
-    beside: _Line | None = None  # another line of the same games
+    by_one_equation: bool  # its only part
+    solved: SolvedRows  # what the release tells of the missing rows
+    less_likely: NDArray[np.bool_]  # (games,) where the guess that counts is not the likeliest
+    bars: ErrorScale | None  # of one equation
+    answer: Answer
+    finding: Finding
 
-    def played(self) -> Played:
-        """This line of the audit, with what is known of each cell."""
-        line = play(self, ClosedForm())
-        return line._replace(finding=replace(line.finding, cells=self.cells.with_target(line.finding.target)))
+    @classmethod
+    def of(
+        cls,
+        games: LeaveOneOut,
+        released: ReleasedTable,
+        parts: Sequence[Part],
+        name: str,
+        *,
+        by_one_equation: bool = False,
+    ) -> _Line:
+        """Solved for the missing row of every game, and scored."""
+        table, rows, start = released.table.x, games.rows, time.perf_counter()
+        with progress(ClosedForm.__name__):
+            if by_one_equation:
+                solved = _by_equation(parts[0].fitted, rows, games.label_given, at_optimum=name == "as converged")
+            else:
+                by_trees = [revealed_by_trees(part, rows) for part in parts if part.fitted.forest is not None]
+                nearest_optimum_first = sorted(parts, key=_unsolved)
+                solved = solved_by_parts(
+                    released, nearest_optimum_first, rows, games.blind, by_trees, label_given=games.label_given
+                )
+            guess, less_likely = _nearest_candidate(solved.guess, table[rows], games.scoring)
+        answer = Answer(ClosedForm(), guess, time.perf_counter() - start)
+        with progress("scores"):
+            finding = replace(games.scored(answer), name=name)
+        if _tell_label(parts):
+            finding = games.with_target(finding, solved.labels_known, solved.labels_certain)
+        else:
+            finding = replace(finding, labels_right=np.zeros_like(finding.labels_right), label_errors=None)
+        unsolved, bars = max((_unsolved(part) for part in parts if part.fitted.model), default=None), None
+        if by_one_equation:
+            fitted = parts[0].fitted
+            unsolved, bars = stationarity(fitted), ErrorScale.of(fitted) if fitted.sums or fitted.model else None
+        predicted = None if bars is None else _in_criterion(games.scoring, bars.bars(guess).predicted)
+        rebuilt = solved.cells._replace(values=guess.records.x[:, 0].numpy())
+        cells = CellsKept.of(rebuilt, solved.certain, table[rows], table).with_target(finding.target)
+        finding = replace(finding, cells=cells, stationarity=unsolved, predicted=predicted)
+        return cls(games, released, parts, by_one_equation, solved, less_likely, bars, answer, finding)
 
-    def answer(self, attack: Attack) -> Answer:
-        """The missing row of every game."""
-        start = time.perf_counter()
-        guess, _ = self._nearest
-        return Answer(attack, guess, time.perf_counter() - start)
-
-    @property
-    def label_given(self) -> bool:
-        """Without an intercept and without sums the label must be known; of a Cox model time and event."""
-        models = (part.fitted.model for part in self.parts if not part.fitted.sums)
-        unlabelled = any(model is not None and model.bias is None for model in models)
-        return unlabelled or any(part.fitted.hazards is not None for part in self.parts)
-
-    @cached_property
-    def solved(self) -> SolvedRows:
-        """What the release tells of the missing rows."""
-        if self.as_one:
-            return _by_equation(self.parts[0].fitted, self.rows, self.label_given, at_optimum=self.beside is not None)
-        by_trees = [revealed_by_trees(part, self.rows) for part in self.parts if part.fitted.forest is not None]
-        parts = sorted(self.parts, key=_unsolved)
-        return solved_by_parts(self.released, parts, self.rows, self.blind, by_trees, label_given=self.label_given)
-
-    @cached_property
-    def _nearest(self) -> tuple[Guess, NDArray[np.bool_]]:
-        """The guess that counts; (games,) where it is not the likeliest."""
-        return _nearest_candidate(self.solved.guess, self.released.table.x[self.rows], self.scoring)
-
-    @cached_property
-    def cells(self) -> CellsKept:
-        """What is known of each cell."""
-        table = self.released.table.x
-        rebuilt = self.solved.cells._replace(values=self._nearest[0].records.x[:, 0].numpy())
-        return CellsKept.of(rebuilt, self.solved.certain, table[self.rows], table)
-
-    @cached_property
-    def judging(self) -> LeaveOneOut:
-        """How the answer is judged."""
-        unsolved = max((_unsolved(part) for part in self.parts if part.fitted.model), default=None)
-        more: dict[str, object] = {"stationarity": unsolved}
-        if self.as_one:
-            bars = None if self._errors is None else self._in_criterion(self._errors.bars(self._nearest[0]).predicted)
-            more = {"predicted": bars, "stationarity": stationarity(self.parts[0].fitted)}
-        return LeaveOneOut(
-            self.released.table,
-            self.rows,
-            self.scoring,
-            blind=self.blind,
-            line=self.name,
-            label_given=self.label_given,
-            labels_attacked=_tell_label(self.parts),
-            labels_known=self.solved.labels_known,
-            labels_certain=self.solved.labels_certain,
-            more=more,
-            beside=None if self.beside is None else self.beside.judging,
-        )
-
-    @cached_property
-    def _errors(self) -> ErrorScale | None:
-        fitted = self.parts[0].fitted
-        return ErrorScale.of(fitted) if fitted.sums or fitted.model else None
-
-    def _in_criterion(self, bar: Tensor) -> NDArray[np.float64]:
-        """An error bar in the metric that decides."""
-        return self.scoring.criterion(bar, torch.zeros_like(bar)).numpy()
-
-    def limits(self, not_seen: bool) -> NDArray[np.object_]:
+    def limits(self, *, seen: bool) -> NDArray[np.object_]:
         """(games,) the verdict on a row that is not rebuilt, even at the optimum.
 
-        "Information-limited" is said only where it is known: all was read, and what it tells of the row is not exact,
+        "Information-limited" is said only where it is known: all was `seen`, and what it tells of the row is not exact,
         or rounding would hide it; of trees, which tell more than the attack uses, "attack-limited".
         """
-        if not self.as_one:
+        scoring = self.games.scoring
+        if not self.by_one_equation:
             limited = (self.solved.cells.kept < Kept.EXACT).any(1)
-        elif self._errors is None:
-            limited = np.ones(len(self.rows), np.bool_)
+        elif self.bars is None:
+            limited = np.ones(len(self.games.rows), np.bool_)
         else:  # would the record be rebuilt if rounding were all that hides it? By its own residual
             fitted = self.parts[0].fitted
-            r, _ = leading_equation(fitted).factors(fitted.table[self.rows], fitted.weight[self.rows])
-            own = replace(self._nearest[0], confidence=r.norm(dim=1, keepdim=True))
-            limited = ~(self._in_criterion(self._errors.bars(own).floor) <= self.scoring.threshold)
+            r, _ = leading_equation(fitted).factors(fitted.table[self.games.rows], fitted.weight[self.games.rows])
+            own = replace(self.answer.guess, confidence=r.norm(dim=1, keepdim=True))
+            limited = ~(_in_criterion(scoring, self.bars.bars(own).floor) <= scoring.threshold)
         by_trees = any(part.fitted.forest is not None for part in self.parts)
         verdict = Verdict.ATTACK_LIMITED if by_trees else Verdict.INFORMATION_LIMITED
-        limits: NDArray[np.object_] = np.select([limited & (not not_seen)], [verdict], Verdict.UNDECIDED)
+        limits: NDArray[np.object_] = np.select([limited & seen], [verdict], Verdict.UNDECIDED)
         return limits
 
     def equation_notes(self) -> list[str]:
         """What a reader of the table should know of one equation."""
-        (guess, less_likely), model, notes = self._nearest, self.parts[0].fitted.model, []
+        model, notes = self.parts[0].fitted.model, []
         if model is not None and model.stopped_early:
             notes.append("the solver ran out of iterations (max_iter), or has a loose tolerance (tol).")
-        if guess.alternatives is not None and (self.label_given or less_likely.any()):
+        if self.answer.guess.alternatives is not None and (self.games.label_given or self.less_likely.any()):
             notes.append(
                 "two or more records explain the weights equally well (guess.alternatives). The one nearest to the "
-                f"truth counts and is shown; in {int(less_likely.sum())} games it is not the likeliest one."
+                f"truth counts and is shown; in {int(self.less_likely.sum())} games it is not the likeliest one."
             )
         return notes
 
     def cell_notes(self, released: _Line) -> list[str]:
         """How well the columns are known; `released` is the line of the model as it is."""
-        notes, what = [], "the release"
+        notes, what, cells = [], "the release", self.finding.cells
         if not released._holds():
             what = "the model at its optimum"
             notes.append(
                 "as released, most cells that the model should give are wrong: it is far from its optimum, or was not "
                 "fitted on this table (were test rows passed too?)."
             )
-        kept = (self.cells.each or self.solved.cells).kept  # exact only if it is the truth
+        kept = (
+            self.solved.cells if cells is None or cells.each is None else cells.each
+        ).kept  # exact if it is the truth
         usual = np.median(kept, 0)  # (d,)
         usual = np.where((usual == Kept.LOST) & (kept.max(0) > Kept.LOST), IN_SOME_ROWS, usual)
         usual = np.where((usual == Kept.EXACT) & (kept.min(0) < Kept.EXACT), EXACT_IN_MOST_ROWS, usual)
@@ -387,28 +365,19 @@ class _Line:
                 notes.append(f"{words.format(what)}: {self.released.columns.listed(some)}.")
         return notes
 
-    def label_notes(self) -> list[str]:
-        """Whether labels were attacked or given."""
-        notes = []
-        if not _tell_label(self.parts) and not _labels_open(self.released):
-            notes.append(f"{NO_LABELS}, and none counts as right.")
-        if any(part.fitted.hazards is not None for part in self.parts):
-            notes.append(
-                "the adversary knows time and event (and stratum) of the missing row. Of several rows that solve the "
-                "score equation the one nearest to the truth counts."
-            )
-        elif self.label_given:
-            notes.append("fitted without an intercept: the adversary knows the label (Balle et al. 2022, Theorem 8).")
-        return notes
-
     def _holds(self) -> bool:
         """Are most of the cells that should be exact within the threshold of the truth?"""
-        truth, values = self.released.table.x[self.rows], self._nearest[0].records.x[:, 0]
+        truth, values = self.games.secrets.x, self.answer.guess.records.x[:, 0]
         deviation = (truth - truth.nanmean(0)).square().nanmean(0).sqrt().nan_to_num()
-        close = (values - truth).abs() <= self.scoring.threshold * deviation
+        close = (values - truth).abs() <= self.games.scoring.threshold * deviation
         close |= values.isnan() & truth.isnan()
         claimed = close[torch.from_numpy(self.solved.cells.kept == Kept.EXACT)]
         return not len(claimed) or float(claimed.double().mean()) > 0.5
+
+
+def _in_criterion(scoring: Scoring, bar: Tensor) -> NDArray[np.float64]:
+    """An error bar in the metric that decides."""
+    return scoring.criterion(bar, torch.zeros_like(bar)).numpy()
 
 
 EXACT_IN_MOST_ROWS, IN_SOME_ROWS = Kept.EXACT - 0.25, Kept.EXACT - 0.5
@@ -421,13 +390,6 @@ HOW_KEPT = {
     Kept.ESTIMATED: "{} tells only an estimate of",
     Kept.LOST: "what was read tells nothing of",
 }
-
-
-def _with_verdicts(line: Played, at_best: NDArray[np.bool_], limits: NDArray[np.object_]) -> Played:
-    """Rebuilt from this release; or only at the optimum; or not even there, by its limits."""
-    rebuilt = line.finding.rebuilt
-    verdicts = np.select([rebuilt, at_best], [Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED], limits)
-    return line._replace(finding=replace(line.finding, verdicts=tuple(Verdict(verdict) for verdict in verdicts)))
 
 
 def _nearest_candidate(guess: Guess, truth: Tensor, scoring: Scoring) -> tuple[Guess, NDArray[np.bool_]]:

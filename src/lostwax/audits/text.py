@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from lostwax.audits.conclusion import Line
 from lostwax.audits.decision import decide
 from lostwax.audits.words import by_luck, first_upper, reached, who
 from lostwax.cards import card
-from lostwax.metrics import ByClass, Null
 from lostwax.metrics.estimate import median_interval
 from lostwax.numerals import SIGN, at_most, count, interval, number, percent, round_up, side_by_side
 
@@ -50,7 +48,7 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
         *map(plain_spaces, wrap(str(conclusion), width)),  # 5 % stays on one line
         "",
     ]
-    rows = _rows(audit)
+    rows = [HEADER, *line_cells(audit)]
     reasons = [f"{row[0]}: {row[-1]}" for row in rows[1:] if row[-1]]
     if not reasons or sum(least_widths(rows)) + 2 * len(HEADER) - 2 > widest:
         rows = [row[:-1] for row in rows]  # no reasons to give, or no place: they come below
@@ -68,8 +66,6 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
     if worst.cells is not None:
         which = f" ({worst.name})" if len(audit.findings) > 1 else ""
         lines.append(f"cells: {plain_spaces(str(worst.cells))}{which}")
-    if audit.membership is not None:
-        lines.append(f"was this person in it? To {who(audit.adversary)}: {audit.membership}")
     if audit.ceiling is not None:
         lines.append(f"ceiling for every attack on this training: {audit.ceiling.sentence}")
         lines += [f"it assumes: {assumption}" for assumption in audit.ceiling.assumptions]
@@ -89,9 +85,9 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
     return "\n".join(part for parts in folded for part in parts)
 
 
-def _rows(audit: Audit) -> list[tuple[str, ...]]:
-    """The header, and a row for each line and baseline."""
-    rows, summary = [HEADER], audit.summary()
+def line_cells(audit: Audit) -> list[tuple[str, ...]]:
+    """Below the header, a row for each line and baseline."""
+    rows, summary = list[tuple[str, ...]](), audit.summary()
     for finding in audit.findings:
         numbers = summary[finding.name]
         rebuilt, error = _rate(numbers["rebuilt"], audit), _error(numbers["median_error"])
@@ -151,23 +147,8 @@ def _more_numbers(audit: Audit) -> list[str]:
     limit = f"error <= {audit.oracle_error:.4g}, the mean error of the {audit.oracle}"
     lines = [f"success rate ({limit}): {audit.success()}"]
     lines += [str(audit.tpr(null=null)) for null, scores in released.null_errors.items() if len(scores) >= FEWEST_NULLS]
-    lines += [str(rate) for rate in rates_by_class(audit)]
     means = [f"{name} {errors.mean():.4g}" for name, errors in released.errors.items() if np.isfinite(errors).all()]
     return [*lines, f"means: {'; '.join(means)}"]
-
-
-def rates_by_class(audit: Audit) -> tuple[ByClass, ...]:
-    """True positives at 1 % in every class, by each null, of a weak adversary with guesses enough of each.
-
-    None for an audit that was read from a file, which holds no labels.
-    """
-    nulls, labels = audit.findings[0].null_errors, audit.guess.records.y.flatten().cpu().numpy()
-    if Null.GAUSSIAN_WEIGHTS not in nulls or len(labels) != len(audit.errors):
-        return ()
-    classes, guesses = np.unique(labels, return_counts=True)
-    if len(classes) < 2 or guesses.min() < FEWEST_NULLS:
-        return ()
-    return tuple(audit.tpr_by_class(null=null) for null in nulls)
 
 
 def _labels(numbers: dict[str, float], audit: Audit) -> str:
@@ -216,21 +197,42 @@ def as_card(audit: Audit) -> str:
 
 def facts(audit: Audit) -> tuple[Fact, ...]:
     """Success with its interval beside luck, and the typical error."""
-    line = audit.conclusion.line
-    cells = audit.finding(line.name).cells
-    if audit.chance is not None:
-        detail = f"{count(line.rebuilt)} of {count(len(audit.games))}{_sure(audit, line.rebuilt)}"
-        guessing = Fact(f"{100 * audit.chance:.3g}{SIGN}", "by guessing", "in the long run, without the model")
-        return Fact(_percent(audit, line.rebuilt), "identified", detail), guessing, *_proof(audit)
-    return (
-        *_rebuilt_fact(audit, line),
-        *_target_fact(audit, line),
-        *(() if cells is None else (Fact(percent(cells.exact_share), "of cells exact", str(cells)),)),
-        _nearer_fact(audit, line),
-        _typical(audit, line),
-        *_membership(audit),
-        *_proof(audit),
-    )
+    if audit.chance is None:
+        return (*_of_guesses(audit), *_of_membership(audit), *_proof(audit))
+    guessing = Fact(f"{100 * audit.chance:.3g}{SIGN}", "by guessing", "in the long run, without the model")
+    return (_of_games(audit, audit.conclusion.line.rebuilt, "identified"), guessing, *_proof(audit))
+
+
+def _of_games(audit: Audit, won: int, name: str, by: str = "", beside: str = "") -> Fact:
+    """A share of the games, with its interval where one is estimated."""
+    games = len(audit.games)
+    return Fact(percent(won / games), name, f"{count(won)} of {count(games)}{by}{_sure(audit, won)}{beside}")
+
+
+def _of_guesses(audit: Audit) -> Iterator[Fact]:
+    """The worst line, and the model as released if that is another line."""
+    line, released, weakest = audit.conclusion.line, audit.findings[0], audit.conclusion.weakest
+    worst = audit.finding(line.name)
+    by = "" if weakest is None or weakest.attacker == audit.adversary else f" by {who(audit.adversary)}"
+    beside = "" if worst.luck is None else f"; {by_luck(worst.luck.rebuilt_by_luck)}"
+    is_other = line.name != released.name and audit.kind == "this model"
+    yield _of_games(audit, line.rebuilt, "rebuilt at the optimum" if is_other else "rebuilt", by, beside)
+    if is_other:
+        yield _of_games(audit, int(released.rebuilt.sum()), "rebuilt as released")
+    if line.targets > line.targets_guessed:  # else a guess gives as much
+        guessed = f"; a guess from the other columns: {count(line.targets_guessed)}"
+        yield _of_games(audit, line.targets, "of targets read", beside=guessed)
+    if worst.cells is not None:
+        yield Fact(percent(worst.cells.exact_share), "of cells exact", str(worst.cells))
+    beside = "" if worst.luck is None else f"; {by_luck(worst.luck.nearer_by_luck)}"
+    detail = f"baselines: {' and '.join(audit.baselines)}{_sure(audit, line.nearer)}{beside}"
+    yield Fact(percent(line.nearer / len(audit.games)), "closer than every baseline", detail)
+    errors = worst.errors[audit.criterion]
+    oracle = number(float(np.median(audit.baselines[audit.oracle][audit.criterion])))
+    between = None if audit.complete else median_interval(errors, spread=audit.split_spread)
+    sure = "" if between is None else f"95{SIGN} interval {number(between[0])} to {number(between[1])}; "
+    detail = f"{sure}the {audit.oracle}: {oracle}; in feature standard deviations"
+    yield Fact(number(float(np.median(errors))), "median error", detail)
 
 
 def _proof(audit: Audit) -> Iterator[Fact]:
@@ -246,62 +248,11 @@ def _proof(audit: Audit) -> Iterator[Fact]:
         yield Fact(round_up(privacy.epsilon), "ε", f"at δ = {privacy.delta:g}; {privacy.adjacency}")
 
 
-def _membership(audit: Audit) -> tuple[Fact, ...]:
+def _of_membership(audit: Audit) -> Iterator[Fact]:
     """Was this person in it?"""
-    if audit.membership is None:
-        return ()
-    share, positives = audit.membership.share, audit.membership.true_positives
-    detail = (
-        f"pairs of a person who was and one who was not; 95{SIGN} interval {interval(share.low, share.high)}; guessing "
-        f"50{SIGN}; at a false-positive rate of 1{SIGN}: {percent(positives.value)}"
-    )
-    return (Fact(percent(share.value), "was this person in it?", detail),)
-
-
-def _rebuilt_fact(audit: Audit, line: Line) -> tuple[Fact, ...]:
-    """The worst line, and the model as released if that is another line."""
-    luck, games = audit.finding(line.name).luck, count(len(audit.games))
-    chance = "" if luck is None else f"; {by_luck(luck.rebuilt_by_luck)}"
-    weakest = audit.conclusion.weakest
-    by = "" if weakest is None or weakest.attacker == audit.adversary else f" by {who(audit.adversary)}"
-    detail = f"{count(line.rebuilt)} of {games}{by}{_sure(audit, line.rebuilt)}{chance}"
-    released = audit.findings[0]
-    if line.name == released.name or audit.kind == "this procedure":
-        return (Fact(_percent(audit, line.rebuilt), "rebuilt", detail),)
-    won = int(released.rebuilt.sum())
-    return (
-        Fact(_percent(audit, line.rebuilt), "rebuilt at the optimum", detail),
-        Fact(_percent(audit, won), "rebuilt as released", f"{count(won)} of {games}{_sure(audit, won)}"),
-    )
-
-
-def _target_fact(audit: Audit, line: Line) -> tuple[Fact, ...]:
-    """How many targets come back, where this is more than a guess gives."""
-    if line.targets <= line.targets_guessed:
-        return ()
-    guessed = f"a guess from the other columns: {count(line.targets_guessed)}"
-    detail = f"{count(line.targets)} of {count(len(audit.games))}{_sure(audit, line.targets)}; {guessed}"
-    return (Fact(_percent(audit, line.targets), "of targets read", detail),)
-
-
-def _nearer_fact(audit: Audit, line: Line) -> Fact:
-    luck = audit.finding(line.name).luck
-    chance = "" if luck is None else f"; {by_luck(luck.nearer_by_luck)}"
-    detail = f"baselines: {' and '.join(audit.baselines)}{_sure(audit, line.nearer)}{chance}"
-    return Fact(_percent(audit, line.nearer), "closer than every baseline", detail)
-
-
-def _typical(audit: Audit, line: Line) -> Fact:
-    errors = audit.finding(line.name).errors[audit.criterion]
-    oracle = number(float(np.median(audit.baselines[audit.oracle][audit.criterion])))
-    between = None if audit.complete else median_interval(errors, spread=audit.split_spread)
-    sure = "" if between is None else f"95{SIGN} interval {number(between[0])} to {number(between[1])}; "
-    detail = f"{sure}the {audit.oracle}: {oracle}; in feature standard deviations"
-    return Fact(number(float(np.median(errors))), "median error", detail)
-
-
-def _percent(audit: Audit, won: int) -> str:
-    return percent(won / len(audit.games))
+    if (asked := audit.membership) is not None:
+        detail = f"pairs of a person who was and one who was not; guessing 50{SIGN}; {plain_spaces(str(asked))}"
+        yield Fact(percent(asked.share.value), "was this person in it?", detail)
 
 
 def _sure(audit: Audit, won: int) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from lostwax.access import Weights
@@ -25,8 +26,8 @@ from lostwax.attacks.closed_form import row_keys
 from lostwax.attacks.two_releases import Changes
 from lostwax.audits.audit import Audit
 from lostwax.audits.changed_rows import ChangedRows
-from lostwax.audits.checks import check_kind
-from lostwax.audits.play import Answer, Settings, filled, of_table
+from lostwax.audits.checks import check_kind, check_unused
+from lostwax.audits.play import Answer, Settings, filled, of_table, one_by_one
 from lostwax.audits.retrained import MISS, retrained
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Attack, Cohort, Guess, Informed, Knowledge, Note, Records, Release, Weak
@@ -55,11 +56,7 @@ def audit_two_nets(net: nn.Module, data: Any, before: Any, settings: Settings, o
             "records that are in neither training set."
         )
     check_kind("audit", "trainer", trainer)
-    unused = [
-        name for name, value in options.items() if value is not None and name not in ("trainer", "prior", "attack")
-    ]
-    if unused:
-        raise TypeError(f"audit: {', '.join(unused)} does not apply to a net with before=. Leave it out.")
+    check_unused("a net with before=", options, ("trainer", "prior", "attack"))
     net, earlier = unwrapped(net), unwrapped(earlier)
     table = torch_nets.read_table(data, torch_nets.taken_by(net))
     if earlier_data is None:
@@ -82,13 +79,6 @@ def _fine_tuned(
     knowledge = Knowledge(start, trainer, Weak(len(table), per_class=counts), Weights(), prior, settings.engine)
     hints = None if counts is None else Hints(labels=secrets.y[None])
     guess, seconds = _guessed(attack, knowledge, released, hints, settings.seed)
-    guess = replace(
-        guess,
-        records=Records(guess.records.x[0][:, None], guess.records.y[0][:, None]),
-        confidence=guess.confidence[0][:, None],
-        certified=None if guess.certified is None else guess.certified[0][:, None],
-        undetermined=None,
-    )
     guess = _matched(guess, secrets)
     kind = f"{type(net).__name__}, trained further by {type(trainer).__name__}"
     note = Note(
@@ -119,16 +109,12 @@ def _ends_there(net: nn.Module, start: nn.Module, table: Records, trainer: Any) 
 
 
 def _matched(guess: Guess, secrets: Records) -> Guess:
-    """The guesses in the order of the secrets of their class that they are nearest to: a set has no order."""
-    from scipy.optimize import linear_sum_assignment
-
-    x, truth = guess.records.x[:, 0].flatten(1).double().cpu(), secrets.x.flatten(1).double().cpu()
+    """The guesses (1, k, ...) in the order of the secrets of their class that they are nearest to: a set has none."""
+    x, truth = guess.records.x[0].flatten(1).double().cpu(), secrets.x.flatten(1).double().cpu()
     costs = torch.cdist(truth, x).square()
-    costs = costs + 1e12 * (secrets.y[:, None] != guess.records.y[:, 0].cpu()[None]).reshape(costs.shape)
+    costs = costs + 1e12 * (secrets.y[:, None] != guess.records.y[0].cpu()[None]).reshape(costs.shape)
     order = torch.from_numpy(np.asarray(linear_sum_assignment(costs.numpy())[1]))
-    certified = None if guess.certified is None else guess.certified[order]
-    records = guess.records[order]
-    return replace(guess, records=records, confidence=guess.confidence[order], certified=certified)
+    return replace(one_by_one(guess, order[None]), undetermined=None)
 
 
 def _trained_again(
@@ -209,7 +195,7 @@ def _judged(
     judging = ChangedRows(truth, pool, public.x.mean(0, keepdim=True), public, scoring, public, "record")
     guess = replace(guess, records=guess.records.to("cpu"), confidence=guess.confidence.cpu())
     known = None if labels_given else torch.ones(truth.y.shape, dtype=torch.bool)
-    line = judging.scored("as released", Answer(attack, guess, seconds), known)
+    line = judging.line("as released", Answer(attack, guess, seconds), known)
     return filled(
         judging,
         [line],

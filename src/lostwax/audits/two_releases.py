@@ -32,14 +32,12 @@ from lostwax.attacks.two_releases import (
     subtract_trees,
     subtracted,
 )
-from lostwax.audits.audit import Audit, Verdict
-from lostwax.audits.cells import CellsKept
+from lostwax.audits.audit import Audit, CellsKept, Verdict
 from lostwax.audits.changed_rows import ChangedRows
-from lostwax.audits.checks import check_rows_differ
-from lostwax.audits.models import read_release
-from lostwax.audits.play import Answer, Played, Settings, filled, of_table
+from lostwax.audits.checks import check_rows_differ, check_unused
+from lostwax.audits.models import read_release, with_untold
+from lostwax.audits.play import Answer, Played, Settings, filled, named, of_table
 from lostwax.audits.scoring import Scoring
-from lostwax.audits.untold import with_untold
 from lostwax.games import Adversary, Cells, Columns, Fitted, Guess, Kept, Note, Part, Records, ReleasedTable, Stationary
 from lostwax.games.cells import Revealed
 from lostwax.games.fitted import gap
@@ -83,8 +81,7 @@ def audit_two_releases(model: Any, data: Any, before: Any, settings: Settings, o
         from lostwax.audits.two_nets import audit_two_nets
 
         return audit_two_nets(model, data, before, settings, options)
-    if unused := [name for name, value in options.items() if value is not None and name not in ("prior",)]:
-        raise TypeError(f"audit: {', '.join(unused)} does not apply to tables with before=. Leave it out.")
+    check_unused("tables with before=", options, ("prior",))
     prior, public = options["prior"], None
     with progress("reading both releases"):
         versions = [_version(*pair) for pair in (before, (model, data))]
@@ -166,18 +163,7 @@ def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, sett
     at_best = np.logical_or.reduce([line.finding.rebuilt for line in played])
     unread = tuple(dict.fromkeys(sentence for each in solved for sentence in each.unread))
     other = Verdict.UNDECIDED if unread else Verdict.INFORMATION_LIMITED
-    played = [
-        line._replace(
-            finding=replace(
-                line.finding,
-                verdicts=tuple(
-                    Verdict.RECOVERABLE if won else Verdict.SOLVER_LIMITED if best else other
-                    for won, best in zip(line.finding.rebuilt.tolist(), at_best.tolist(), strict=True)
-                ),
-            )
-        )
-        for line in played
-    ]
+    played = [line._replace(finding=line.finding.with_verdicts(at_best, other)) for line in played]
     count = max(len(direction.first.released.table) for direction in directions)
     if left_out:
         unread = (*unread, "rows that were added were not attacked: the two releases have different columns.")
@@ -197,22 +183,20 @@ def _audit(directions: Sequence[Direction], public: tuple[Any, Any] | None, sett
         notes=_notes(parts),
         unanswered=(*unread, *few),
         classes=main.classes,
-        columns=main.columns.names,
-        columns_are_words=main.columns.are_words,
-        categories=main.columns.categories if any(main.columns.categories) else (),
+        **named(main.columns),
     )
 
 
 def _line(judging: ChangedRows, name: str, told: Sequence[Told], seconds: float) -> Played:
     """One line of the audit, with what is known of each cell."""
     cells = Cells.joined([each.cells for each in told])
-    x = cells.filled(judging.blind.expand_as(judging.rows.x))
+    x = cells.filled(judging.blind.expand_as(judging.secrets.x))
     labels, known, proven = (torch.cat(parts) for parts in zip(*(each[1:4] for each in told), strict=True))
     guess = Guess(Records(x[:, None], labels[:, None]), torch.ones(len(x), 1, dtype=torch.float64))
-    line = judging.scored(name, Answer(TwoReleases(), guess, seconds), known, proven)
+    line = judging.line(name, Answer(TwoReleases(), guess, seconds), known, proven)
     certain = [each.certain for each in told if each.certain is not None]
     sure = Cells.joined(certain) if len(certain) == len(told) else None
-    counted = CellsKept.of(cells, sure, judging.rows.x, judging.table.x).with_target(line.finding.target)
+    counted = CellsKept.of(cells, sure, judging.secrets.x, judging.table.x).with_target(line.finding.target)
     finding = replace(line.finding, cells=counted)
     if judging.scoring.cells is None and len(told) == 1 and told[0].deviation is not None:
         bars = torch.from_numpy(np.where(cells.kept == Kept.EXACT, 0.0, told[0].deviation.numpy()))
@@ -280,18 +264,20 @@ class RowsRead:
             if answer is not None:
                 answers.append(answer)
                 certain += answer.candidates
-        lines, merged = {}, Told.of(answers, certain, first, changes.removed)
+        rows = changes.removed
+        read = Told.of(answers, certain, first, rows)
+        lines = {"as released": read}
         equations = [pair for pair in matched_parts(first, second) if pair[0].fitted.model is not None]
-        for name in ("as released", "as converged") if equations else ("as released",):
-            equation_answers = [
-                _by_equation(direction, here, there, public, merged, at_optimum=name == "as converged")
+        for name in ("as released", "as converged") if equations else ():
+            tried = [
+                _by_equation(direction, here, there, public, read, at_optimum=name == "as converged")
                 for here, there in equations
             ]
-            unread += [why for why in equation_answers if isinstance(why, str)]
-            solved = [equation for equation in equation_answers if not isinstance(equation, str)]
-            if name == "as released" or (solved and len(solved) == len(equation_answers)):
-                lines[name] = merged.with_equations(solved, first, changes.removed)
-        rows = changes.removed
+            unread += [why for why in tried if isinstance(why, str)]
+            solved = [equation for equation in tried if not isinstance(equation, str)]
+            if solved and (name == "as released" or len(solved) == len(tried)):
+                both = Told.of([*answers, *(equation.answer for equation in solved)], certain, first, rows)
+                lines[name] = both._replace(deviation=solved[0].deviation[None])  # (1, d)
         truth = Records(first.table.x[rows], first.table.y[rows])
         return cls(direction, truth, lines, by_sums, tuple(dict.fromkeys(unread)))
 
@@ -340,21 +326,6 @@ class Told(NamedTuple):
         for cells in certain:
             sure = sure.or_else(cells)
         return cls(best, labels, known, proven, sure if certain else None)
-
-    def with_equations(self, equations: Sequence[Equation], released: ReleasedTable, rows: Tensor) -> Told:
-        """The same, with estimates of the cells that are not known better."""
-        if not equations:
-            return self
-        merged = Told.of([equation.answer for equation in equations], (), released, rows)
-        new = merged.labels_known & ~self.labels_known
-        return Told(
-            self.cells.or_else(merged.cells),
-            torch.where(new, merged.labels, self.labels),
-            self.labels_known | new,
-            self.labels_certain,
-            self.certain,
-            equations[0].deviation[None],
-        )
 
 
 def _by_trees(direction: Direction) -> Iterator[tuple[Revealed | None, str | None]]:
@@ -417,10 +388,10 @@ def _by_equation(
         if not all(best.converged for best in polished):
             return "There is no line 'as converged': no optimum could be reached."
         first, second, noise = polished[0].model, polished[1].model, None
-    row = _row_at(direction.first.released, here, told, changes)
+    known = _known(direction.first.released, here, told, changes)
     sample, encoding = PublicSample(places[0], places[1], y), (between.slope, between.offset)
     with progress("the equations of both releases"):
-        solved = solve_changed_row(first, second, sample, len(fitted.table), encoding, row=row, noise=noise)
+        solved = solve_changed_row(first, second, sample, len(fitted.table), encoding, known=known, noise=noise)
     cells, moved = (here.back(x[None]) for x in (solved.x, solved.x + solved.deviation))
     deviation = torch.from_numpy(np.abs((moved.values - cells.values).astype(np.float64))[0]).nan_to_num()
     known = torch.ones(1, dtype=torch.bool)
@@ -429,13 +400,15 @@ def _by_equation(
     return Equation(answer, deviation)
 
 
-def _row_at(released: ReleasedTable, part: Part, told: Told, changes: Changes) -> Tensor | None:
-    """The row as a part sees it, if all its cells are known and are numbers that were only scaled; None otherwise."""
-    if (told.cells.kept < Kept.EXACT).any() or part.fitted.table.x.shape[1] != released.table.x.shape[1]:
-        return None
-    way = PlaceMap.of(released.table.x[changes.shared[0]], part.fitted.table.x[changes.shared[0]])
-    row = torch.from_numpy(told.cells.values[0].astype(np.float64))
-    return way.slope * row + way.offset if bool((way.column >= 0).all()) else None
+def _known(released: ReleasedTable, part: Part, told: Told, changes: Changes) -> Tensor:
+    """(d,) the row as a part sees it: cells of known numbers that were only scaled; NaN elsewhere."""
+    table, inputs = (x[changes.shared[0]] for x in (released.table.x, part.fitted.table.x))
+    known, varies = inputs.new_full(inputs.shape[1:], torch.nan), inputs.amin(0) < inputs.amax(0)
+    for column in np.flatnonzero(told.cells.kept[0] == Kept.EXACT).tolist():
+        way = PlaceMap.of(table[:, [column]].expand_as(inputs), inputs)
+        value = way.slope * float(told.cells.values[0, column]) + way.offset
+        known = torch.where((way.column >= 0) & varies, value, known)
+    return known
 
 
 def _left(model: Stationary, fitted: Fitted) -> Tensor:

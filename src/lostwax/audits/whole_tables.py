@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,32 +19,45 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
+from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from lostwax.adapters import sklearn
-from lostwax.adapters.sklearn.boosting import is_booster, released_booster
-from lostwax.adapters.sklearn.inputs import features
-from lostwax.attacks.whole_table import (
-    RebuiltTable,
+from lostwax.adapters.sklearn.boosting import (
+    is_boosted,
+    is_booster,
+    released_booster,
+    released_sums,
+    sums_over_rows,
 )
-from lostwax.audits.audit import Audit, Finding, Verdict
-from lostwax.audits.cells import CellsKept
+from lostwax.adapters.sklearn.estimators import SettingNotReadError
+from lostwax.adapters.sklearn.inputs import features
+from lostwax.adapters.sklearn.trees import forest_alone
+from lostwax.attacks.whole_table import (
+    BoostedTable,
+    NotTheseRowsError,
+    RebuiltTable,
+    Search,
+    TooManyCellsError,
+    WholeTable,
+)
+from lostwax.audits.audit import Audit, CellsKept, Verdict
 from lostwax.audits.checks import check_minutes, check_rows_differ
+from lostwax.audits.climb import Public
 from lostwax.audits.luck import Luck
-from lostwax.audits.opened_trees import Public, opened_trees
-from lostwax.audits.play import Answer, Errors, OneGamePerRow, Settings, check_shape, filled, judged, of_table
+from lostwax.audits.play import Answer, OneGamePerRow, Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Adversary, Cells, Columns, Guess, Kept, MetricFacts, Records
-from lostwax.games.cells import Bounds
+from lostwax.games.boosting import BoostedSums
+from lostwax.games.cells import Bools, Bounds
 from lostwax.games.facts import stated, threat_facts
-from lostwax.games.judges import OneToOne
+from lostwax.games.trees import Forest, Ints
 from lostwax.progress import clock_time, progress
 from lostwax.seeds import generator
 
 SECONDS = 20.0  # of the search for a table, and as long again to prove which cells are certain
 USUAL = 0.2  # share of blind tables with a row that has what is claimed of one: more are no news
 REACH = 2  # deviations: how far from its mean an open interval goes
-BINARY = np.array([0.0, 1.0])
 DRAWS = 399  # blind tables: one that is better than all of them is so by chance with probability 1/400
 MAX_COMPARED_ROWS = 500  # rows that blind tables are matched with
 CLAIM_DRAWS = 99  # blind tables in which rows are looked for
@@ -52,16 +66,123 @@ LABEL = 1e-6  # what a wrong label costs: it decides between rows that are equal
 BLIND, BLIND_TABLE = "blind guess (means and most common values)", "blind table (columns shuffled)"
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+
+
+class TreesToSearch(NamedTuple):
+    """Trees that are read with no row known: a forest that counts its rows, or boosted trees and their nodes' sums."""
+
+    forest: Forest | None = None
+    sums: BoostedSums | None = None
+
+    @classmethod
+    def of(cls, model: Any) -> TreesToSearch:
+        """The trees; an error that names what is not read."""
+        if isinstance(model, Pipeline):
+            raise TypeError(
+                "audit: Pipeline: a table with no known row is rebuilt as the trees see it. Pass the trees, with X as "
+                "the steps before them give it: lw.audit(model[-1], (model[:-1].transform(X), y), threat=...)."
+            )
+        if hasattr(model, "best_estimator_"):
+            raise TypeError(
+                f"audit: {type(model).__name__}: pass its best_estimator_ to rebuild a table with no known row."
+            )
+        try:
+            if is_boosted(model) or sums_over_rows(model):
+                return cls(sums=released_sums(model))
+            return cls(forest_alone(model))
+        except (TypeError, SettingNotReadError) as error:
+            raise TypeError(
+                f"audit: {error} Leave threat out to audit what an adversary who knows all other rows can tell."
+            ) from error
+
+    @property
+    def attack(self) -> WholeTable | BoostedTable:
+        """Which attack searches."""
+        return WholeTable() if self.sums is None else BoostedTable()
+
+    def searched(
+        self, public: Public, shape: tuple[int, int], ends: tuple[Floats, Floats], seconds: float, seed: int
+    ) -> SearchedTable:
+        """What the search finds in these seconds, and again as many for other tables."""
+        known: dict[str, Any] = {"values": public.values, "one_hot": public.one_hot, "seed": seed % 2**31}
+        if self.sums is not None:
+            return _by_sums(self.sums, shape, seconds, {**known, "ends": ends})
+        assert self.forest is not None
+        try:
+            table = WholeTable(Search(seconds))(self.forest, shape[1], **known)
+        except TooManyCellsError as error:
+            return SearchedTable(_nothing(shape), (str(error),))
+        if not table.solves:
+            return SearchedTable(
+                table,
+                (
+                    f"The search was stopped after {seconds:g} s, before it found a table with all counts of the "
+                    "trees. Allow more minutes (max_minutes).",
+                ),
+            )
+        if table.proven:
+            return SearchedTable(table)
+        cure = "Allow more minutes (max_minutes)." if find_spec("ortools") else "Install lostwax[solver]."
+        return SearchedTable(
+            table, (f"Which cells are the same in every table with these counts was not proven. {cure}",)
+        )
+
+
+class SearchedTable(NamedTuple):
+    """A table that a search rebuilt, of which nothing is known if it could not be begun."""
+
+    table: RebuiltTable
+    unanswered: tuple[str, ...] = ()  # what the search leaves open
+    notes: tuple[str, ...] = ()
+
+
+def _by_sums(sums: BoostedSums, shape: tuple[int, int], seconds: float, known: dict[str, Any]) -> SearchedTable:
+    """Tree by tree of a booster."""
+    try:
+        table = BoostedTable(2 * seconds)(sums, shape, **known)
+    except NotTheseRowsError as error:
+        raise ValueError(
+            f"audit: {sums.name}: the first tree was not grown on these {shape[0]:,} rows, each once. It is not read "
+            "with no known row if rows were weighted, drawn (subsample) or held out, or if leaves are bounded "
+            "(monotone constraints, max_delta_step). Leave threat out."
+        ) from error
+    solved, trees = table.trees, len(sums.trees)
+    said = f"no table has the sums of tree {solved.fits} as they were read: nothing is taken as proven."
+    if solved.consistent:
+        said = (
+            f"{solved.proven} of {trees} trees were solved with proof; the rebuilt rows have the sums of {solved.fits}."
+        )
+    left = (
+        f"The sums of {trees - solved.proven} of {trees} trees were not solved with proof: what rests on them is a "
+        "guess, or unknown. More minutes (max_minutes) may solve more."
+    )
+    return SearchedTable(table, (left,) if solved.proven < trees else (), (*sums.notes, said))
+
+
+def _nothing(shape: tuple[int, int]) -> RebuiltTable:
+    anything, nothing = np.full(shape, np.inf), np.zeros(shape, dtype=bool)
+    known = np.zeros(shape), -anything, anything, np.zeros(shape[0], dtype=np.int64), nothing, nothing[:, 0]
+    return RebuiltTable(*known, ordered=False, solves=False, proven=False)
+
+
+def objection_without_rows(model: Any) -> str | None:
+    """Why a table cannot be rebuilt from this model with no row known; None: it can be tried. Takes milliseconds.
+
+    What it needs beside the model: the number of rows, and which columns hold 0 and 1 only.
+    """
+    try:
+        TreesToSearch.of(model)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None
 
 
 def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *, sample_weight: Any) -> Audit:
     """Rebuild all rows at once, and compare each with the true row that it is matched with."""
     games, seed, threshold, max_minutes, *_ = settings
     check_minutes(max_minutes)
-    _check_threat(threat)
-    opened = opened_trees(model)
+    _check_threat(threat, games)
+    trees = TreesToSearch.of(model)
     if is_booster(model):
         released = released_booster(model, data, sample_weight)
     else:
@@ -73,12 +194,13 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
     check_rows_differ(x)
     if torch.isnan(x).any():
         raise ValueError("audit: a table with missing values and no known row is not read. Leave threat out.")
-    _check_size(threat, games, len(table))
+    _check_threat(threat, games, len(table))
     columns = Columns(released.columns.names, ((),) * x.shape[1])
     public, seconds = Public.of(x.numpy()), SECONDS if max_minutes is None else 30 * max_minutes
     start = time.perf_counter()
     with progress(f"search for the table (at most {clock_time(2 * seconds)})"):
-        rebuilt, unanswered = opened.rebuilt(public, (len(x), x.shape[1]), _ends(x), seconds, seed)
+        search = trees.searched(public, (len(x), x.shape[1]), _ends(x), seconds, seed)
+    rebuilt = search.table
     seconds_taken = time.perf_counter() - start
     judging = WholeTableGames(
         table,
@@ -102,15 +224,11 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         confidence=torch.from_numpy(exact).double().mean(1, keepdim=True),
         certified=torch.from_numpy(exact[:, (x.amax(0) > x.amin(0)).numpy()].all(1, keepdims=True)),
     )
-    line = judged(judging, Answer(opened.attack, guess, seconds_taken))
+    line = judged(judging, Answer(trees.attack, guess, seconds_taken))
     # a row that is not rebuilt although the search came to its end is not in the counts of nodes
     other = Verdict.ATTACK_LIMITED if rebuilt.solves and rebuilt.proven else Verdict.UNDECIDED
-    finding = replace(
-        line.finding,
-        luck=judging.luck(matched),
-        cells=CellsKept.of(cells, certified, x, x),
-        verdicts=tuple(Verdict.RECOVERABLE if won else other for won in line.finding.rebuilt.tolist()),
-    )
+    finding = replace(line.finding, luck=judging.luck_of(matched), cells=CellsKept.of(cells, certified, x, x))
+    finding = finding.with_verdicts(finding.rebuilt, other)
     order = "rows are rebuilt without their order: each is compared with the true row of a best matching, as chance is."
     if rebuilt.ordered:
         order = "bootstraps are drawn again from the seeds in the model and tell rows apart: row i is rebuilt as row i."
@@ -122,38 +240,35 @@ def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *,
         kind="this model",
         adversary=Adversary(0, len(table), "row"),
         threat="the adversary knows no row",
-        attack=type(opened.attack).__name__,
+        attack=type(trees.attack).__name__,
         numbers=torch.arange(len(table)),
         population=len(table),
         seed=seed,
         provenance=of_table(table),
-        notes=(*public.notes(columns), order, limit, *opened.notes(rebuilt)),
-        unanswered=unanswered,
+        notes=(*public.notes(columns), order, limit, *search.notes),
+        unanswered=search.unanswered,
         classes=released.classes,
         columns=columns.names,
     )
 
 
-def _check_threat(threat: Any) -> None:
-    """Refuse one that knows records: with the table, it is known which."""
+def _check_threat(threat: Any, games: int | None, rows: int | None = None) -> None:
+    """Refuse one that knows records: with the table, it is known which. All rows are secret, and rebuilt at once."""
     if isinstance(threat, type):
         raise TypeError(f"audit: expected a threat such as lw.Weak(size=100), got the class {threat.__name__}.")
-    if threat_facts(threat).known is not None:
+    facts = threat_facts(threat)
+    if facts.known is not None:
         raise TypeError(
             f"audit: {type(threat).__name__} knows records, and does not apply to a scikit-learn model with "
             "data=(X, y). Leave threat out: the adversary then knows every row but one. Or pass lw.Weak(size=len(y)), "
             "which knows none."
         )
-
-
-def _check_size(threat: Any, games: int | None, rows: int) -> None:
-    """All rows are secret, and all are rebuilt at once."""
-    if (secrets := threat_facts(threat).secrets) != rows:
+    if rows is not None and facts.secrets != rows:
         raise ValueError(
-            f"audit: the threat has {secrets:,} secret records, but the table has {rows:,} rows, and none is known. "
-            f"Pass threat=lw.Weak(size={rows})."
+            f"audit: the threat has {facts.secrets:,} secret records, but the table has {rows:,} rows, and none is "
+            f"known. Pass threat=lw.Weak(size={rows})."
         )
-    if games not in (None, rows):
+    if rows is not None and games not in (None, rows):
         raise ValueError(
             f"audit: expected games=None or all {rows:,} rows, got {games}: the table is rebuilt as a whole. Leave "
             "games out."
@@ -180,7 +295,7 @@ def _matched(rebuilt: RebuiltTable, judging: WholeTableGames, public: Public) ->
 
     Cells that nothing is known of are blind guesses; so is how far an interval goes that has no end.
     """
-    truth, blind = judging.table.x.numpy(), judging.blind.numpy()
+    truth, blind = judging.secrets.x.numpy(), judging.blind.numpy()
     spread = REACH * truth.std(0)
     low = np.where(np.isfinite(rebuilt.low), rebuilt.low, np.minimum(blind - spread, rebuilt.high))
     high = np.where(np.isfinite(rebuilt.high), rebuilt.high, np.maximum(blind + spread, rebuilt.low))
@@ -238,7 +353,7 @@ class Claims(NamedTuple):
 class WholeTableGames(OneGamePerRow):
     """One game per row of a table that is rebuilt as a whole."""
 
-    table: Records  # (n, d), (n,)
+    secrets: Records  # (n, d), (n,) the table
     scoring: Scoring
     blind: Tensor  # (d,) a guess for every row
     blocks: Sequence[Sequence[int]]  # columns; those of a one-hot group together
@@ -248,42 +363,24 @@ class WholeTableGames(OneGamePerRow):
 
     def order(self, x: Floats, labels: Ints | Floats | None = None, rows: Ints | None = None) -> Ints:
         """(r,) the row of a table (n, d) that is compared with each of the true rows, or of all."""
-        rows = np.arange(len(self.table)) if rows is None else rows
+        rows = np.arange(len(self.secrets)) if rows is None else rows
         if self.ordered:
             return rows
         # RMSE is a metric, in which equal rows are paired before all others
-        costs = cdist(self._units(self.table.x.numpy()[rows]), self._units(x))
+        costs = cdist(self._units(self.secrets.x.numpy()[rows]), self._units(x))
         if labels is not None:
-            off = np.abs(self.table.y.numpy()[rows, None] - labels)
+            off = np.abs(self.secrets.y.numpy()[rows, None] - labels)
             costs += LABEL * (off / max(float(off.max()), 1e-300) if self.targets else off > 0)
         return np.asarray(linear_sum_assignment(costs)[1], dtype=np.int64)
 
     @property
     def targets(self) -> bool:
         """Whether labels are numbers, not classes."""
-        return self.table.y.is_floating_point()
+        return self.secrets.y.is_floating_point()
 
-    def check(self, answer: Answer) -> None:
-        """Refuse an answer of the wrong shape."""
-        check_shape(OneToOne(), answer, Records(self.table.x[:, None], self.table.y[:, None]))
-
-    def truth(self, answer: Answer) -> Records:
-        """All rows."""
-        return self.table
-
-    def baselines(self, truth: Records) -> dict[str, Errors]:
-        """The same guess for every row, and the true columns shuffled, each by itself."""
-        return self._baselines
-
-    def finding(self, answer: Answer) -> Finding:
-        """The rebuilt rows, scored; `luck` tells what blind tables reach."""
-        return self.scoring.finding(
-            "as released", answer.guess, self.table, labels=self.table.y, seconds=answer.seconds
-        )
-
-    def luck(self, matched: MatchedRows) -> Luck:
+    def luck_of(self, matched: MatchedRows) -> Luck:
         """How blind tables with the frequencies of the rebuilt one fare."""
-        n, random = len(self.table), generator(self.seed, "blind tables")
+        n, random = len(self.secrets), generator(self.seed, "blind tables")
         rows = np.sort(random.permutation(n)[:MAX_COMPARED_ROWS])
         won, shuffled, redrawn = self._won(matched.x, rows), [], []
         deal = _Deal.of(matched, self.blocks, self._classes(matched.labels))
@@ -315,13 +412,15 @@ class WholeTableGames(OneGamePerRow):
         These are the true columns, shuffled within classes: that a value occurs, or how often, is no row.
         """
         random = generator(self.seed, "claims")
-        deal, labels = self._true_columns(self._classes(self.table.y.numpy())), self.table.y.numpy()
+        deal, labels = self._true_columns(self._classes(self.secrets.y.numpy())), self.secrets.y.numpy()
         holds = [claims.held_by(deal(random), labels).any(1) for _ in range(CLAIM_DRAWS)]
         return np.asarray(np.mean(holds, axis=0))
 
     def _true_columns(self, classes: Sequence[Ints]) -> _Deal:
-        true = self.table.x.numpy()
-        return _Deal.of(MatchedRows(true, self.table.y.numpy(), np.ones(true.shape, dtype=bool)), self.blocks, classes)
+        true = self.secrets.x.numpy()
+        return _Deal.of(
+            MatchedRows(true, self.secrets.y.numpy(), np.ones(true.shape, dtype=bool)), self.blocks, classes
+        )
 
     def _classes(self, labels: Ints | Floats) -> list[Ints]:
         """The rows within which columns are dealt: where rows have no order, chance knows their classes."""
@@ -334,7 +433,7 @@ class WholeTableGames(OneGamePerRow):
     def _won(self, x: Floats, rows: Ints) -> _Won:
         """A table compared with some true rows."""
         guess = torch.from_numpy(x[self.order(x, rows=rows)])
-        scores, best = self.scoring.scores(guess, self.table.x[torch.from_numpy(rows)]), self._best[rows]
+        scores, best = self.scoring.scores(guess, self.secrets.x[torch.from_numpy(rows)]), self._best[rows]
         return _Won(scores.criterion <= self.scoring.threshold, scores.headline < best, scores.headline)
 
     def _units(self, x: Floats) -> Floats:
@@ -345,20 +444,19 @@ class WholeTableGames(OneGamePerRow):
         varies = deviation.numpy() > 0
         return np.asarray(x[:, varies] / deviation.numpy()[varies])
 
-    @cached_property
-    def _baselines(self) -> dict[str, Errors]:
-        shuffled = self._true_columns([np.arange(len(self.table))])(generator(self.seed, "blind table"))
-        guesses = {
-            BLIND: self.blind.expand_as(self.table.x),
+    def without_model(self) -> dict[str, Tensor]:
+        """The same guess for every row, and the true columns shuffled, each by itself."""
+        shuffled = self._true_columns([np.arange(len(self.secrets))])(generator(self.seed, "blind table"))
+        return {
+            BLIND: self.blind.expand_as(self.secrets.x),
             BLIND_TABLE: torch.from_numpy(shuffled[self.order(shuffled)]),
         }
-        return {name: self.scoring.errors(guess, self.table.x) for name, guess in guesses.items()}
 
     @cached_property
     def _best(self) -> Floats:
         """(n,) the smallest headline error of the baselines."""
         name = self.scoring.headline.name
-        return np.asarray(np.minimum.reduce([errors[name] for errors in self._baselines.values()]))
+        return np.asarray(np.minimum.reduce([errors[name] for errors in self.errors_without_model.values()]))
 
 
 class _Won(NamedTuple):
@@ -395,6 +493,6 @@ class _Deal(NamedTuple):
         return x
 
 
-def _share(as_good: Any) -> float:
+def _share(as_good: Bools) -> float:
     """The share of blind tables that are as good, the rebuilt one among them."""
     return float((1 + as_good.sum()) / (1 + len(as_good)))

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lostwax.games import Adversary, Attacker, Sees
 from lostwax.grades import Grade
@@ -16,26 +15,9 @@ from lostwax.numerals import SIGN, at_most, count, interval, percent
 
 if TYPE_CHECKING:
     from lostwax.audits.audit import Audit, Finding
-    from lostwax.audits.conclusion import Line
-    from lostwax.audits.ladder import Ladder, Rung
+    from lostwax.audits.conclusion import Ladder, Line, Rung
 
 MOST = 0.5  # of the missing records
-
-
-class Shows(Enum):
-    """What a piece of evidence is."""
-
-    MEASURED = auto()  # what the attacks reached
-    NONE_WON = auto()  # ... which is nothing, by this measure
-    NO_PROOF = auto()  # that finding nothing proves nothing
-    CEILING = auto()  # what no attack exceeds
-
-
-class Evidence(NamedTuple):
-    """One sentence of a conclusion."""
-
-    shows: Shows
-    text: str
 
 
 @dataclass(frozen=True)
@@ -110,21 +92,21 @@ class Words:
         few += f" if {count(attacker.missing or 0)} are missing"
         return f"{can} can rebuild {_missing(better[0])}{self._from}, and {few}{end}."
 
-    def evidence(self, grade: Grade) -> Iterator[Evidence]:
-        """What speaks for the grade."""
+    def evidence(self, grade: Grade) -> Iterator[str]:
+        """Each share beside what chance gives, with its interval."""
         if self.audit.chance is not None:
-            yield Evidence(Shows.MEASURED, self._named())
+            yield self._named()
         else:
-            yield Evidence(Shows.MEASURED if self.worst.rebuilt else Shows.NONE_WON, self._rebuilt())
-            yield from (Evidence(Shows.MEASURED, text) for text in (*self._early(), *self._target(), *self._cells()))
+            yield self._rebuilt()
+            yield from (*self._early(), *self._target(), *self._cells())
             if not self._all_rebuilt:
-                yield Evidence(Shows.MEASURED if self.worst.nearer else Shows.NONE_WON, self._nearer())
-            yield from (Evidence(Shows.MEASURED, text) for text in (*self._farther(), *self._membership()))
+                yield self._nearer()
+            yield from (*self._farther(), *self._membership())
         if not grade.leaks and grade is not Grade.LIMITED:
             attacks = "one attack" if self.attacks == 1 else f"{self.attacks} attacks"
-            yield Evidence(Shows.NO_PROOF, f"This is the result of {attacks}, not a proof that no attack can.")
+            yield f"This is the result of {attacks}, not a proof that no attack can."
         if self.audit.ceiling is not None:
-            yield Evidence(Shows.CEILING, self._ceiling())
+            yield self._ceiling()
 
     def _named(self) -> str:
         won, played, chance = self.worst.rebuilt, len(self.audit.games), self.audit.chance or 0.0
@@ -203,13 +185,9 @@ class Words:
 
     def _membership(self) -> Iterator[str]:
         if self.audit.membership is not None:
-            share, positives = self.audit.membership.share, self.audit.membership.true_positives
             yield (
-                f"Was this person in it? To {who(self.audit.adversary)}: of a person who was and one who was not, the "
-                f"right one is named in {percent(share.value)} of pairs (95{SIGN} interval "
-                f"{interval(share.low, share.high)}); guessing names it in 50{SIGN}. At a false-positive rate of "
-                f"1{SIGN}, {percent(positives.value)} of people ({interval(positives.low, positives.high)}) are "
-                "recognised."
+                f"Was this person in it? To {who(self.audit.adversary)}: {self.audit.membership}; guessing is right in "
+                f"50{SIGN} of pairs."
             )
 
     def _ceiling(self) -> str:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, final
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
-from lostwax.bounds.closed_forms import gaussian, log, log_add
-from lostwax.bounds.inequalities import ADJACENCY, epsilon_of
+from lostwax.bounds.closed_forms import ADJACENCY, epsilon_of, gaussian, log, log_add
 from lostwax.bounds.random_batches import subsampled
 from lostwax.bounds.sampling import ZERO_OUT, BallsInBins, Curve, Draws, FullBatch, Poisson, Sampling
 
@@ -27,7 +26,6 @@ class _InPlace(Sampling):
 
     @property
     def curves(self) -> tuple[Curve, ...]:
-        """Left out, and set to zero."""
         return self._left_out, self._set_to_zero
 
     def draws(self, steps: int) -> Draws:
@@ -47,7 +45,6 @@ class _InPlace(Sampling):
     def _set_to_zero(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling: ...
 
     def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
-        """As for Poisson sampling."""
         return Poisson(self.share(steps)).log_limit(log_kappa, steps) if records == 1 else 0.0
 
 
@@ -75,11 +72,9 @@ class FixedSize(_InPlace):
         checks.whole("b", self.b, "It is the number of records in a batch, at most n.", highest=self.n)
 
     def share(self, steps: int) -> float:
-        """b / n."""
         return self.b / self.n
 
     def law(self, steps: int) -> Law:
-        """b of n."""
         from lostwax.trainers.batches import WithoutReplacement
 
         return WithoutReplacement(self.n, self.b, steps)
@@ -143,7 +138,6 @@ class TruncatedPoisson(_InPlace):
         return self.rate
 
     def law(self, steps: int) -> Law:
-        """Independent draws, cut."""
         from lostwax.trainers.batches import IndependentUpTo
 
         return IndependentUpTo(self.rate, self.n, self.largest, steps)
@@ -209,7 +203,6 @@ class Allocation(Sampling):
         checks.whole("visits_per_record", self.visits_per_record, "It is the number of steps that a record is in.")
 
     def visits(self, steps: int) -> int:
-        """The same for every record."""
         if self.visits_per_record > steps:
             raise ValueError(
                 f"Expected at most steps={steps} visits_per_record, got {self.visits_per_record}: no step has a record "
@@ -232,6 +225,5 @@ class Allocation(Sampling):
         return replace(upper, log_lower=min(by_sum.log_lower, upper.log_upper), method=method)
 
     def information(self, noise: float, steps: int) -> float:
-        """That of the blocks."""
         blocks, fewer = self._in_blocks(steps)
         return min(super().information(noise, steps), blocks.information(noise, fewer))

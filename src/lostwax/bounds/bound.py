@@ -9,7 +9,7 @@ from typing import overload
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling, Floor
-from lostwax.bounds.closed_forms import normal_quantile
+from lostwax.bounds.closed_forms import ADJACENCY, normal_quantile
 from lostwax.bounds.goals import (
     Goal,
     MeanSquaredError,
@@ -19,7 +19,6 @@ from lostwax.bounds.goals import (
     wanted,
     wanted_success,
 )
-from lostwax.bounds.inequalities import ADJACENCY
 from lostwax.bounds.last_weights import seen_batches
 from lostwax.bounds.random_batches import LEAST_NOISE
 from lostwax.bounds.sampling import Sampling
@@ -136,7 +135,6 @@ class Plan:
     epsilon_words: str = ""  # why epsilon is much larger than the ceiling suggests, where it is
 
     def __str__(self) -> str:
-        """The noise, the ceiling, and epsilon."""
         lines = (
             f"noise multiplier {self.noise_multiplier:.6g}: {self.ceiling}",
             f"epsilon {self.epsilon:.4g} at delta {self.delta:g} ({self.adjacency})",
@@ -145,7 +143,6 @@ class Plan:
         return "\n".join(line for line in lines if line)
 
     def _repr_html_(self) -> str:
-        """A card, for notebooks."""
         limit, blind = at_most(self.ceiling.upper), percent(self.ceiling.baseline)
         return card(
             "calm",

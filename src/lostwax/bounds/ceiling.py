@@ -78,7 +78,6 @@ class Ceiling:
         return not self.certified and self.estimate is None
 
     def numbers(self) -> dict[str, float]:
-        """What follows from the logs."""
         ends = {"upper": self.upper, "lower": self.lower}
         return ends | {"advantage": self.advantage, "amplification": self.amplification}
 
@@ -94,12 +93,10 @@ class Ceiling:
         return -math.expm1(self.log_lower - self.log_upper)
 
     def __str__(self) -> str:
-        """The ceiling in one line, and what it assumes."""
         return "\n".join([self.sentence, *(f"assumes: {assumption}" for assumption in self.assumptions)])
 
     @property
     def sentence(self) -> str:
-        """One line in words."""
         low, high = _probability(self.log_lower), _probability(self.log_upper)
         if self.blind_at_most:
             blind = _probability(self.log_baseline)
@@ -112,7 +109,6 @@ class Ceiling:
         )
 
     def _repr_html_(self) -> str:
-        """A card, for notebooks."""
         limit = at_most(self.upper)
         blind = f"{'at most ' if self.blind_at_most else ''}{percent(self.baseline)}"
         return card(
@@ -139,29 +135,6 @@ def _probability(logarithm: float) -> str:
     return f"{math.exp(logarithm - exponent * math.log(10)):.4f}e{exponent:+d}"
 
 
-def best_success(gram: Array, *, draws: int = 400, seed: int = 0) -> float:
-    """Success of the optimal attack among equally likely candidates, for full batches: a Monte Carlo mean over games.
-
-    `gram` (games, c, c) holds K_ij = sum_t <g_i, g_j> / (C sigma)^2 of the candidates' clipped gradients. The products
-    of the release with each candidate, y = K e_z + N(0, K), are a sufficient statistic for the secret z, and the
-    likeliest has the largest y_i - K_ii / 2. A ceiling (`bound`) only uses K_ii <= T / sigma^2, and is higher.
-    """
-    kernel = np.asarray(gram, float)
-    if kernel.ndim != 3 or kernel.shape[1] != kernel.shape[2] or kernel.shape[1] < 2:
-        raise ValueError(
-            f"Expected gram to hold a matrix (c, c) of two candidates or more for every game, got shape {kernel.shape}."
-        )
-    games, c = kernel.shape[:2]
-    random = np.random.default_rng(seed)
-    values, vectors = np.linalg.eigh(kernel)
-    root = vectors * np.sqrt(values.clip(min=0))[:, None]  # (games, c, c)  K = root root^T
-    z = random.integers(c, size=(games, draws))
-    noise = np.einsum("gij,gdj->gdi", root, random.standard_normal((games, draws, c)))
-    y = kernel[np.arange(games)[:, None], z] + noise  # (games, draws, c)
-    best = (y - np.einsum("gii->gi", kernel)[:, None] / 2).argmax(2)
-    return float((best == z).mean())
-
-
 @dataclass(frozen=True)
 class Floor:
     """The mean squared error per number that no attack is below, biased or not.
@@ -182,23 +155,19 @@ class Floor:
         return self.error / self.blind
 
     def numbers(self) -> dict[str, float]:
-        """What follows from the fields."""
         return {"share": self.share}
 
     @property
     def sentence(self) -> str:
-        """One line in words."""
         return (
             f"mean squared error at least {self.error:.5g} (blind guess {self.blind:.5g}, {self.share:.5g} of that; "
             f"at most {self.information:.4g} nats; certified, {self.method})"
         )
 
     def __str__(self) -> str:
-        """The floor in one line, and what it assumes."""
         return "\n".join([self.sentence, *(f"assumes: {assumption}" for assumption in self.assumptions)])
 
     def _repr_html_(self) -> str:
-        """A card, for notebooks."""
         return card(
             "calm" if self.share >= 0.5 else "warning",
             kicker="floor",

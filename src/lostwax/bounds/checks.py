@@ -54,8 +54,8 @@ def baseline(value: float | None, log_value: float | None) -> float:
             "best blind guess, for instance 1/10 for ten equally likely candidates; below 1e-300 pass its log."
         )
     remedy = (
-        "It is the success of the best blind guess; below 1e-300 pass its natural log as log_baseline. `lostwax kappa` "
-        "helps to choose it."
+        "It is the success of the best blind guess; below 1e-300 pass its natural log as log_baseline. On data: "
+        "lostwax.bounds.kappa_from_samples."
     )
     return math.log(probability("baseline", value, remedy))
 

@@ -113,12 +113,10 @@ class Correlated(Sampling):
         return possible
 
     def share(self, steps: int) -> float:
-        """Of all steps."""
         possible = self._record_steps(steps)
         return self.batches.share(possible) * possible / steps
 
     def visits(self, steps: int) -> int:
-        """At most all that it may be in."""
         return self.batches.visits(self._record_steps(steps))
 
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
@@ -130,15 +128,12 @@ class Correlated(Sampling):
         return self.batches.as_full_batches(self._record_steps(steps))
 
     def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
-        """That of the steps that it may be in."""
         return self.batches.log_limit(log_kappa, self._record_steps(steps)) if records == 1 else 0.0
 
     def information(self, noise: float, steps: int) -> float:
-        """That of the steps that it may be in."""
         return self.batches.information(noise / self.norm, self._record_steps(steps))
 
     def epsilon(self, noise: float, steps: int, delta: float) -> float:
-        """That of the steps that it may be in."""
         return self.batches.epsilon(noise / self.norm, self._record_steps(steps), delta)
 
 
@@ -167,13 +162,11 @@ class CorrelatedBins(Sampling):
     words = "each record is in one step per epoch, the same in all, drawn uniformly, and the draws stay secret"
 
     def visits(self, steps: int) -> int:
-        """One per epoch."""
         if steps != self.epochs * self.bins:
             raise ValueError(f"Expected steps={self.epochs * self.bins}, those of the matrix C, got {steps}.")
         return self.epochs
 
     def length(self, steps: int) -> float:
-        """Of the longest move."""
         _, shared, alone = self.laws[0]
         return math.sqrt(shared + alone)
 

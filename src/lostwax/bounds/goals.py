@@ -13,9 +13,8 @@ from scipy.special import bdtrc
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import SMALLEST, Array, Ceiling, Floor, discrete_floor, gaussian_floor
-from lostwax.bounds.closed_forms import log, log_binomial
+from lostwax.bounds.closed_forms import from_dp, log, log_binomial
 from lostwax.bounds.curve import CeilingCurve, at_least, best_of_several, log_most_informed, widest_gap
-from lostwax.bounds.inequalities import from_dp
 from lostwax.bounds.sampling import Curve, Sampling
 
 INDEPENDENT = "No other record depends on the secret one. (Copies and relatives belong into a group: Records(k).)"
@@ -126,7 +125,6 @@ class Success(Goal):
         """The ceiling, without assumptions."""
 
     def answer(self, leak: Leak, log_kappa: float | None, tolerance: float) -> Ceiling:
-        """No attack on this leak reaches the goal more often."""
         ceiling = self._ceiling(leak, self.checked(log_kappa), tolerance)
         return replace(ceiling, assumptions=(*leak.assumptions, *self.assumptions(leak), leak.release))
 
@@ -140,7 +138,6 @@ class Record(Success):
     is_one_record = True
 
     def assumptions(self, leak: Leak) -> tuple[str, ...]:
-        """Independence, and the baseline."""
         return INDEPENDENT, WHOLE
 
     def _ceiling(self, leak: Leak, log_kappa: float, tolerance: float) -> Ceiling:
@@ -172,7 +169,6 @@ class Records(Success):
                 raise ValueError(f"Expected k={self.k} of at most of={self.of} records. Records(k, of=n) needs k <= n.")
 
     def assumptions(self, leak: Leak) -> tuple[str, ...]:
-        """Independence of the others, and the baseline."""
         if self.of is None:
             return f"All records that depend on the secret are among the {self.k}.", WHOLE
         return (
@@ -235,7 +231,6 @@ class Attribute(Success):
         return hash(tuple(self._probabilities.tolist()))
 
     def assumptions(self, leak: Leak) -> tuple[str, ...]:
-        """Independence, and the prior."""
         return INDEPENDENT, "The prior is all that the adversary knows about the column besides the release."
 
     def _ceiling(self, leak: Leak, log_kappa: float, tolerance: float) -> Ceiling:
@@ -266,7 +261,6 @@ class Membership(Success):
             checks.probability("fpr", self.fpr, "It is a false-positive rate, for instance 0.01.")
 
     def assumptions(self, leak: Leak) -> tuple[str, ...]:
-        """Independence, and what training without the record is."""
         other = f"It is compared with training without the record, in the sense of: {leak.adjacency}."
         return "The other records do not depend on whether this one is among them.", other
 
@@ -317,12 +311,10 @@ class MeanSquaredError(Goal):
         return hash(tuple(self.prior.items() if isinstance(self.prior, Mapping) else self.prior))
 
     def assumptions(self, leak: Leak) -> tuple[str, ...]:
-        """Independence, and the prior."""
         kind = "" if isinstance(self.prior, Mapping) else " (independent Gaussian numbers)"
         return INDEPENDENT, f"The prior{kind} is all that the adversary knows about the numbers besides the release."
 
     def answer(self, leak: Leak, log_kappa: float | None, tolerance: float) -> Floor:
-        """No attack on this leak has a smaller error."""
         self.checked(log_kappa)
         information = leak.information() * (1 + 1e-12)
         if math.isinf(information):

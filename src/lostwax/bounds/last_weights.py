@@ -19,11 +19,12 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Array, Ceiling
-from lostwax.bounds.closed_forms import gaussian
-from lostwax.bounds.inequalities import epsilon_of, step_divergence
+from lostwax.bounds.closed_forms import epsilon_of, gaussian
 from lostwax.bounds.random_batches import subsampled
-from lostwax.bounds.sampling import Draws, Sampling, drawn
+from lostwax.bounds.sampling import Draws, Poisson, Sampling
+from lostwax.bounds.step_law import step_divergence
 from lostwax.fields import check_fields
 from lostwax.released import LastWeights
 
@@ -144,12 +145,10 @@ class OnlyLast(Sampling):
 
     @property
     def assumption(self) -> str:
-        """That of the batches."""
         return self.batches.assumption
 
     @property
     def conditions(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What must be true of the losses and of the steps."""
         law = self.released
         curved = f"{law.convexity:g}-strongly convex" if law.convexity else "convex"
         loss = "The loss of every batch that may be drawn, over the expected size, is "
@@ -162,11 +161,9 @@ class OnlyLast(Sampling):
         return f"{loss}, with its weight decay.", steps
 
     def share(self, steps: int) -> float:
-        """Of all steps."""
         return self.batches.share(steps)
 
     def visits(self, steps: int) -> int:
-        """Of all steps."""
         return self.batches.visits(steps)
 
     def as_full_batches(self, steps: int) -> bool:
@@ -174,7 +171,6 @@ class OnlyLast(Sampling):
         return self._draws(steps) is None
 
     def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
-        """That of all steps."""
         return self.batches.log_limit(log_kappa, steps, records)
 
     def _without(self, left: int) -> OnlyLast:
@@ -187,7 +183,6 @@ class OnlyLast(Sampling):
         return draws if draws is not None and draws.rate < 1 else None
 
     def length(self, steps: int) -> float:
-        """As if the record's steps were known."""
         return math.sqrt(self._as_known(self.released.decay, self.released.reach, steps))
 
     def _as_known(self, decay: float, reach: float, steps: int) -> float:
@@ -258,5 +253,12 @@ def seen_batches(
     sampling: Sampling | None, sample_rate: float, steps: int, released: LastWeights | None = None
 ) -> Sampling:
     """The batches that these arguments of `bound` and `calibrate` mean, and what is seen of them."""
-    batches = drawn(sampling, sample_rate, steps)
+    rate = checks.sample_rate(sample_rate)
+    sampling = Poisson() if sampling is None else sampling
+    if not isinstance(sampling, Sampling):
+        raise TypeError(
+            f"Expected sampling to be a value like lw.bounds.Poisson(0.01) or lw.bounds.Shuffled(epochs=10), got "
+            f"{sampling.__name__ if isinstance(sampling, type) else type(sampling).__name__}."
+        )
+    batches = sampling.resolved(rate, steps)
     return batches if released is None else OnlyLast(released, batches)

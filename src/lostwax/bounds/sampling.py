@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, final
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
-from lostwax.bounds.closed_forms import gaussian, log_add, log_one_minus
-from lostwax.bounds.inequalities import ADJACENCY, epsilon_of, step_divergence
+from lostwax.bounds.closed_forms import ADJACENCY, epsilon_of, gaussian, log_add, log_one_minus
 from lostwax.bounds.random_batches import balls_in_bins, shuffled, subsampled
+from lostwax.bounds.step_law import step_divergence
 
 if TYPE_CHECKING:
     from lostwax.trainers.batches import Law
@@ -178,15 +178,12 @@ class Poisson(Sampling):
         return FullBatch().assumption if self.rate == 1 else super().assumption
 
     def share(self, steps: int) -> float:
-        """The rate."""
         return 1.0 if self.rate is None else self.rate
 
     def draws(self, steps: int) -> Draws:
-        """With this rate."""
         return Draws(self.share(steps))
 
     def resolved(self, sample_rate: float, steps: int) -> Self:
-        """With the rate of the call."""
         return replace(self, rate=sample_rate) if self.rate is None else super().resolved(sample_rate, steps)
 
     def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
@@ -208,7 +205,6 @@ class Poisson(Sampling):
         return min(super().information(noise, steps), steps * step_divergence(noise, self.share(steps)))
 
     def epsilon(self, noise: float, steps: int, delta: float) -> float:
-        """By dp-accounting."""
         return epsilon_of(noise, self.share(steps), steps, delta)
 
 
@@ -221,11 +217,9 @@ class FullBatch(Sampling):
     words = "no record is in a step more than once"
 
     def draws(self, steps: int) -> Draws:
-        """In every step."""
         return Draws(1.0)
 
     def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
-        """A closed form."""
         return gaussian(log_kappa, noise, steps, records)
 
     _one = ceiling
@@ -250,7 +244,6 @@ class Cyclic(Sampling):
             checks.epochs(self.epochs)
 
     def visits(self, steps: int) -> int:
-        """One per epoch."""
         return steps if self.epochs is None else min(self.epochs, steps)
 
     def resolved(self, sample_rate: float, steps: int) -> Self:
@@ -260,13 +253,11 @@ class Cyclic(Sampling):
         return replace(self, epochs=max(1, math.ceil(steps * sample_rate * (1 - 1e-12))))
 
     def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
-        """As many full-batch steps as there are epochs."""
         return gaussian(log_kappa, noise, self.visits(steps), records)
 
     _one = ceiling
 
     def as_full_batches(self, steps: int) -> bool:
-        """Always."""
         return True
 
     def turns(self, steps: int) -> Turns:
@@ -275,7 +266,6 @@ class Cyclic(Sampling):
         return Turns(visits, steps // visits)
 
     def law(self, steps: int) -> Law:
-        """Always the same order."""
         from lostwax.trainers.batches import InTurns
 
         visits = self.visits(steps)
@@ -294,7 +284,6 @@ class _Epochs(Sampling):
         checks.epochs(self.epochs)
 
     def visits(self, steps: int) -> int:
-        """One per epoch."""
         return self.epochs
 
     def per_epoch(self, steps: int) -> int:
@@ -357,7 +346,6 @@ class BallsInBins(_Epochs):
         return balls_in_bins(log_kappa, noise / math.sqrt(self.epochs) * (1 - 1e-15), bins, 1, tolerance)
 
     def law(self, steps: int) -> Law:
-        """One step per epoch, for each record."""
         from lostwax.trainers.batches import InBins
 
         return InBins(self.per_epoch(steps), self.epochs, self.redrawn)
@@ -379,7 +367,6 @@ class Shuffled(_Epochs):
         return shuffled(log_kappa, noise, self.per_epoch(steps), self.epochs)
 
     def law(self, steps: int) -> Law:
-        """A new order in every epoch."""
         from lostwax.trainers.batches import InTurns
 
         return InTurns(self.per_epoch(steps), self.epochs)
@@ -393,15 +380,3 @@ class Shuffled(_Epochs):
     def as_full_batches(self, steps: int) -> bool:
         """Its upper end is."""
         return True
-
-
-def drawn(sampling: Sampling | None, sample_rate: float, steps: int) -> Sampling:
-    """The sampling that these arguments of `bound` and `calibrate` mean."""
-    rate = checks.sample_rate(sample_rate)
-    sampling = Poisson() if sampling is None else sampling
-    if not isinstance(sampling, Sampling):
-        raise TypeError(
-            f"Expected sampling to be a value like lw.bounds.Poisson(0.01) or lw.bounds.Shuffled(epochs=10), got "
-            f"{sampling.__name__ if isinstance(sampling, type) else type(sampling).__name__}."
-        )
-    return sampling.resolved(rate, steps)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lostwax.bounds import Ceiling, Sampling, bound
-from lostwax.bounds.sampling import drawn
+from lostwax.bounds.last_weights import seen_batches
 from lostwax.claims.games import Function, Player
 from lostwax.claims.pairs import pairs
 from lostwax.claims.rules import Claimed
@@ -137,7 +137,7 @@ def check_dp(
     _check_refutable(ceiling, games, trials)
     noise, rate = 1.0 if noise_multiplier is None else float(noise_multiplier), 1.0
     if epsilon is None:
-        rate = drawn(sampling, sample_rate, steps).share(steps)
+        rate = seen_batches(sampling, sample_rate, steps).share(steps)
     slopes = Slopes.of(net, records, loss)
     player = Player(net, train, slopes, seed, reads_steps=epsilon is None)
     every = pairs(records, slopes, bounded=bounded)

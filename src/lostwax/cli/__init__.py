@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 ABOUT = (
     "How well can training records be rebuilt from a released model, and what protection is enough? Start with "
@@ -39,21 +40,26 @@ def _run(words: list[str]) -> int:
     if words == ["--version"]:
         print(f"lostwax {__version__}")
         return 0
-    import tyro
+    from tyro.extras import SubcommandApp
 
-    from lostwax.cli.commands import COMMANDS, KAPPAS, misspelt
+    from lostwax.cli import audits, bounds, lists
     from lostwax.exits import ExitedError
     from lostwax.recipes import own_frames
 
-    if (problem := misspelt(words, {**COMMANDS, "kappa": KAPPAS})) is not None:
-        return _refused(problem)
-    app = tyro.extras.SubcommandApp()
-    for name, command in COMMANDS.items():
+    app = SubcommandApp()
+    commands: dict[str, Callable[..., object]] = {
+        "demo": audits.demo,
+        "init": audits.init,
+        "audit": audits.audit,
+        "report": audits.report,
+        "simulate": audits.simulate,
+        "words": audits.words,
+        "list": lists.show,
+        "bound": bounds.bound,
+        "calibrate": bounds.calibrate,
+    }
+    for name, command in commands.items():
         app.command(name=name)(command)
-    baselines = tyro.extras.SubcommandApp()
-    for name, command in KAPPAS.items():
-        baselines.command(name=name)(command)
-    app.command(baselines, name="kappa", help="Choose a baseline: the success of the best blind guess.")
     log = logging.getLogger("lostwax")  # progress to stderr; stdout is for results
     if not log.handlers:
         log.addHandler(logging.StreamHandler())
@@ -63,6 +69,8 @@ def _run(words: list[str]) -> int:
         if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()  # here, to catch a closed pipe
         return code
+    except SystemExit as stop:  # of help, or of a wrong option: commands refuse those of user code
+        return stop.code if isinstance(stop.code, int) else 2
     except KeyboardInterrupt:
         print("lostwax: stopped.", file=sys.stderr)
         return 130  # the shell's convention

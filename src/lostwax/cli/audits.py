@@ -45,7 +45,6 @@ def demo(out: Folder = Path("demo")) -> None:
     """
     from lostwax.demo import run
 
-    _check_writable("demo", out)
     run(out)
 
 
@@ -101,7 +100,6 @@ def audit(
 
     out = Path("audits") / recipe.stem if out is None else out
     check_folder(out)  # fail before hours of work
-    _check_writable("audit", out)
     with files.locked("audit", out):
         earlier = _earlier_report(out, recipe.name, records=records)
         limits = None if policy is None else Policy.read(policy)
@@ -293,16 +291,3 @@ def _print(text: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
         with suppress(OSError):
             print(f"lostwax: the result could not be printed ({error}).", file=sys.stderr)
-
-
-def _check_writable(command: str, out: Path) -> None:
-    """Try to create a file where the report will be."""
-    out = files.named(command, out)
-    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        return  # refused by the command itself
-    try:
-        files.check_writable(nearest)
-    except OSError as error:
-        why = f"{nearest}: {error.strerror or error}"
-        raise OSError(f"{command}: --out {out} is not writable ({why}). Name a folder that you own.") from error

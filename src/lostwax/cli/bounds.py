@@ -1,20 +1,17 @@
-"""The commands `bound`, `calibrate` and `kappa`."""
+"""The commands `bound` and `calibrate`."""
 
 from __future__ import annotations
 
 import json as json_format
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from decimal import ROUND_CEILING, Context
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from lostwax.cli.audits import File, Number, WholeNumber
+from lostwax.cli.audits import Number, WholeNumber
 from lostwax.progress import progress
 
 if TYPE_CHECKING:
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
 
 Sampling = Literal["poisson", "balls-in-bins", "shuffled", "fixed", "truncated", "cyclic", "full"]
 Goal = Literal["record", "attribute", "membership", "mean-squared-error"]
-PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
@@ -156,26 +152,21 @@ def bound(
     epsilon: Number = None,
     delta: float = 0.0,
     json: bool = False,
-    plot: File = None,
 ) -> None:
     """With this noise, or this epsilon, how often can any attack rebuild a record, or reach another goal?
 
     Args:
         noise_multiplier: Standard deviation of the noise on the sum of clipped gradients, over the clipping norm.
-        baseline: Success of the best blind guess; `lostwax kappa` helps to choose it.
+        baseline: Success of the best blind guess.
         log_baseline: Its natural logarithm, if it is too small for a float.
         tolerance: Target relative width of the certified interval.
         values: The numbers whose probabilities are in --prior (mean-squared-error).
         epsilon: The epsilon of the privacy guarantee, if the noise is not known.
         delta: Its delta.
         json: Print JSON.
-        plot: Also plot the ceiling against the noise, for several baselines, to this file, replacing it.
     """
     from lostwax.bounds import bound as compute
 
-    goal = aim.value("bound", values)
-    if plot is not None:
-        _check_plot(plot, goal, batches.sampling, epsilon, seen)
     ceiling = compute(
         noise_multiplier=noise_multiplier,
         sample_rate=batches.sample_rate,
@@ -184,38 +175,12 @@ def bound(
         log_baseline=log_baseline,
         tolerance=tolerance,
         sampling=batches.value("bound"),
-        goal=goal,
+        goal=aim.value("bound", values),
         epsilon=epsilon,
         delta=delta,
         released=seen.value("bound"),
     )
     print(_as_json({**asdict(ceiling), **ceiling.numbers()}) if json else ceiling)
-    if plot is not None:
-        from lostwax.reports.figures import draw_ceilings
-
-        baselines = sorted({0.5, 0.1, 0.01, float(f"{ceiling.baseline:.6g}")} - {0.0})
-        draw_ceilings(plot, baselines=baselines, sample_rate=batches.sample_rate, steps=batches.steps, against="noise")
-        print(f"wrote {plot}", file=sys.stderr)  # stdout may be JSON
-
-
-def _check_plot(
-    plot: Path, aim: bounds.Goal | None, sampling: Sampling, epsilon: float | None, seen: ReleaseOptions
-) -> None:
-    """Raise unless the options are about what the plot shows, and it can be written."""
-    if aim is not None:
-        raise ValueError("bound: --plot shows the ceiling of one record. Leave out --records, --goal or --plot.")
-    if sampling != "poisson":
-        raise ValueError("bound: --plot shows the ceiling of Poisson sampling. Leave out --sampling or --plot.")
-    if epsilon is not None:
-        raise ValueError("bound: --plot shows the ceiling against the noise. Leave out --epsilon or --plot.")
-    if seen.last_weights:
-        raise ValueError(
-            "bound: --plot shows the ceiling where all steps are seen. Leave out --last-weights or --plot."
-        )
-    if plot.suffix not in PICTURES:
-        raise ValueError(f"bound: expected the file of --plot to end in {', '.join(PICTURES)}, got {plot}.")
-    if not plot.parent.is_dir():
-        raise FileNotFoundError(f"bound: the folder of --plot {plot} does not exist. Create it first.")
 
 
 @progress("calibrate")
@@ -233,7 +198,7 @@ def calibrate(
 
     Args:
         max_success: The success rate that no attack may exceed.
-        baseline: Success of the best blind guess; `lostwax kappa` helps to choose it.
+        baseline: Success of the best blind guess.
         log_baseline: Its natural logarithm, if it is too small for a float.
         delta: The delta at which epsilon is reported.
         json: Print JSON.
@@ -263,98 +228,3 @@ def _as_json(fields: dict[str, Any]) -> str:
         return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
     return json_format.dumps(plain(fields), indent=1, allow_nan=False)
-
-
-# lostwax kappa
-
-
-def candidates(number: int) -> None:
-    """The record is one of several equally likely candidates.
-
-    Args:
-        number: Number of candidates.
-    """
-    if number < 2:
-        raise ValueError(f"kappa candidates: expected number >= 2, got {number}.")
-    _show(-math.log(number))
-
-
-def ball(eta: float, dimension: int) -> None:
-    """The record is uniform in the unit ball.
-
-    Args:
-        eta: A guess within this distance counts as rebuilt.
-        dimension: Number of features.
-    """
-    from lostwax.bounds import log_kappa_ball
-
-    _show(log_kappa_ball(eta, dimension))
-
-
-def gaussian(eta: float, sigma: float, dimension: int) -> None:
-    """The record is Gaussian with independent features.
-
-    Args:
-        eta: A guess within this distance counts as rebuilt.
-        sigma: Standard deviation of each feature.
-        dimension: Number of features.
-    """
-    from lostwax.bounds import log_kappa_gaussian
-
-    _show(log_kappa_gaussian(eta, sigma, dimension))
-
-
-def pixels(dimension: int, tolerance: float, fraction: float) -> None:
-    """The record is an image of independent pixels, uniform in [0, 1].
-
-    Args:
-        dimension: Number of pixels.
-        tolerance: A pixel within this distance counts as correct.
-        fraction: This share of correct pixels counts as rebuilt.
-    """
-    from lostwax.bounds import log_kappa_pixels
-
-    _show(log_kappa_pixels(dimension, tolerance, fraction))
-
-
-def sample(path: Path, eta: float, confidence: float = 0.95) -> None:
-    """An upper limit estimated from your own records.
-
-    Args:
-        path: A .npy file with one row per record.
-        eta: A guess with at most this root mean squared error counts as rebuilt.
-        confidence: Confidence level of the limit.
-    """
-    import numpy as np
-
-    from lostwax.bounds import kappa_from_samples
-
-    try:
-        rows = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"kappa sample: {path} is not an array. Write it with numpy.save.") from error
-    if rows.ndim < 2:
-        raise ValueError(f"kappa sample: expected one row per record in {path}, got shape {rows.shape}.")
-
-    def distance(samples: np.ndarray, centre: np.ndarray) -> np.ndarray:
-        return np.asarray(np.sqrt(np.mean((samples - centre) ** 2, 1)))
-
-    _show(math.log(kappa_from_samples(rows.reshape(len(rows), -1).astype(float), distance, eta, confidence)))
-
-
-def _show(log_kappa: float) -> None:
-    if log_kappa > -700:
-        kappa = _rounded_up(math.exp(log_kappa))
-        if float(kappa) >= 1:
-            raise ValueError("kappa: a blind guess always succeeds, or nearly always, so no bound can help. Lower eta.")
-        print(f"baseline {kappa} (lostwax bound --baseline {kappa} ...)")
-    else:
-        shown = f"{math.ceil(log_kappa * 1e6) / 1e6:.6f}"
-        print(f"log baseline {shown} (lostwax bound --log-baseline {shown} ...)")
-
-
-def _rounded_up(value: float) -> str:
-    """Six digits, rounded up (to 1e-12): with a baseline that is too small, the ceiling would not hold."""
-    if float(f"{value:.6g}") >= value * (1 - 1e-12):
-        return f"{value:.6g}"
-    return f"{Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value):g}"

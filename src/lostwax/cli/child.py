@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import re
 import select
 import signal
 import sys
@@ -19,15 +18,11 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from lostwax.clock import on_deadline
-from lostwax.exits import is_own
 
 NO_VERDICT = 2  # the exit code
 POLL = 0.2  # seconds between checks on the child, at most
 FORWARD_AFTER = 1.0  # seconds before Ctrl-C is forwarded: a terminal sends it to both processes
 EXIT_GRACE = 10.0  # seconds for the child to exit after its verdict
-TRACE_GRACE = 1.0  # seconds for it to write its traceback before it is killed
-MAX_TRACE = 65_536  # bytes
-LINE = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)  # faulthandler's format, most recent call first
 NEVER = float("inf")
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 
@@ -42,49 +37,31 @@ def judged(command: Callable[[], int]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    (reports, report_to), (traces, trace_to), (lifeline, parent_end) = os.pipe(), os.pipe(), os.pipe()
+    (reports, report_to), (lifeline, parent_end) = os.pipe(), os.pipe()
     parent, child = os.getpid(), os.fork()
     if child == 0:
         _end_with(parent)
-        for end in (reports, traces, parent_end):
+        for end in (reports, parent_end):
             os.close(end)
-        _be_child(command, report_to, trace_to, lifeline)
-    for end in (report_to, trace_to, lifeline):
+        _be_child(command, report_to, lifeline)
+    for end in (report_to, lifeline):
         os.close(end)
-    return _Parent(child, reports, traces).wait()  # `parent_end` stays open as long as this process lives
+    return _Parent(child, reports).wait()  # `parent_end` stays open as long as this process lives
 
 
-def _be_child(command: Callable[[], int], report_to: int, trace_to: int, lifeline: int) -> NoReturn:
-    """Run the command; report its deadlines and its verdict, and write a traceback if it ends abnormally."""
+def _be_child(command: Callable[[], int], report_to: int, lifeline: int) -> NoReturn:
+    """Run the command, and report its deadlines and its verdict; a crash prints where it was."""
 
     def report(name: str, value: object) -> None:
         with suppress(BrokenPipeError):
             os.write(report_to, f"{name} {value}\n".encode())
 
     threading.Thread(target=_die_with_parent, args=(lifeline,), daemon=True).start()
-    _trace_abnormal_ends(trace_to)
+    faulthandler.enable(2, all_threads=False)
     on_deadline(lambda latest: report("deadline", NEVER if latest is None else latest))
-    try:
-        code = command()
-    except SystemExit as stop:  # from the command line itself (help, usage): commands refuse all others
-        code = stop.code if isinstance(stop.code, int) else NO_VERDICT if stop.code else 0
+    code = command()
     report("verdict", code)
     sys.exit(code)
-
-
-def _trace_abnormal_ends(trace_to: int) -> None:
-    """Write a traceback when the process crashes, is about to be killed, or calls os._exit."""
-    os.set_blocking(trace_to, False)  # what does not fit into the pipe is lost
-    faulthandler.enable(trace_to, all_threads=False)
-    faulthandler.register(signal.SIGUSR1, trace_to)
-    child, end = os.getpid(), os._exit
-
-    def trace_and_end(status: int) -> NoReturn:
-        if os.getpid() == child:  # not in its own child processes, which normally end this way
-            faulthandler.dump_traceback(trace_to, all_threads=False)
-        end(status)
-
-    os._exit = trace_and_end
 
 
 def _end_with(parent: int) -> None:
@@ -107,15 +84,14 @@ def _die_with_parent(lifeline: int) -> None:
 class _Parent:
     """Waits for the child, enforces its deadline, and forwards signals."""
 
-    def __init__(self, child: int, reports: int, traces: int) -> None:
-        self.child, self.reports, self.traces = child, reports, traces
+    def __init__(self, child: int, reports: int) -> None:
+        self.child, self.reports = child, reports
         self.open, self.begun_line = True, b""  # whether the pipe is open, and the start of an incomplete line
         self.verdict: int | None = None
         self.deadline = NEVER
         self.late = False
         self.signals: dict[int, float] = {}  # to forward, and when
-        for end in (reports, traces):
-            os.set_blocking(end, False)
+        os.set_blocking(reports, False)
 
     def wait(self) -> int:
         """The exit code."""
@@ -132,7 +108,6 @@ class _Parent:
 
     def _status(self) -> int:
         """The child's exit status; it is killed after its deadline."""
-        killed = NEVER
         while True:
             if self.open:
                 select.select([self.reports], [], [], POLL)
@@ -146,10 +121,8 @@ class _Parent:
             for number in [number for number, when in self.signals.items() if when <= now]:
                 del self.signals[number]
                 os.kill(self.child, number)
-            if now > self.deadline and killed == NEVER:
-                self.late, killed = True, now + TRACE_GRACE
-                os.kill(self.child, signal.SIGUSR1)
-            if now > killed:
+            if now > self.deadline:
+                self.late = True
                 os.kill(self.child, signal.SIGKILL)
 
     def _read_reports(self) -> None:
@@ -169,31 +142,18 @@ class _Parent:
 
     def _why(self, code: int) -> str:
         """Why there is no verdict, as a sentence."""
-        at = self._location()
         if self.late:
             return (
-                f"max_minutes is over, and the code{at} could not be interrupted: it is in compiled code, or catches "
+                "max_minutes is over, and the recipe could not be interrupted: it is in compiled code, or catches "
                 "every exception. The process was killed: no result."
             )
         if code < 0:
             memory = " It may have run out of memory." if -code == signal.SIGKILL else ""
-            return f"the process that ran the recipe was killed by {signal.Signals(-code).name}{at}: no result.{memory}"
-        if at:
-            return (
-                f"the process that ran the recipe was ended by os._exit({code}){at}: no result. Raise an exception to "
-                "report an error, and return otherwise."
-            )
-        return f"the process that ran the recipe ended with exit code {code} and without a result."
-
-    def _location(self) -> str:
-        """The last line in the child's traceback, of the user's code if there is one."""
-        try:
-            text = os.read(self.traces, MAX_TRACE).decode(errors="replace")
-        except BlockingIOError:
-            return ""
-        frames = LINE.findall(text)
-        chosen = [frame for frame in frames if is_own(frame[0])] or frames
-        return f" in {chosen[0][0]}, line {chosen[0][1]}" if chosen else ""
+            return f"the process that ran the recipe was killed by {signal.Signals(-code).name}: no result.{memory}"
+        return (
+            f"the process that ran the recipe was ended by os._exit({code}): no result. Raise an exception to report "
+            "an error, and return otherwise."
+        )
 
     @contextmanager
     def _signals_caught(self) -> Iterator[None]:

@@ -59,12 +59,10 @@ class Adversary:
 
     @property
     def knows_none(self) -> bool:
-        """No record."""
         return self.known == 0
 
     @property
     def knows_all_others(self) -> bool:
-        """Every record but the one secret: an insider."""
         return self.missing == 1 and not self.knows_none
 
     @property

@@ -57,7 +57,6 @@ class Bounds(NamedTuple):
         return np.asarray((self.low > self.high) & self.maybe_missing)
 
     def at(self, rows: Any) -> Bounds:
-        """Those of some rows."""
         codes = {column: possible[rows] for column, possible in self.codes.items()}
         return Bounds(self.low[rows], self.high[rows], self.maybe_missing[rows], codes)
 
@@ -108,7 +107,6 @@ class Cells(NamedTuple):
         return cls(values, kept, Bounds(low, high, maybe_missing, codes))
 
     def at(self, rows: Any) -> Cells:
-        """Those of some rows."""
         return Cells(self.values[rows], self.kept[rows], None if self.bounds is None else self.bounds.at(rows))
 
     def columns(self, places: Any) -> Cells:
@@ -176,7 +174,6 @@ class Revealed(NamedTuple):
     labels_certain: Tensor | None = None  # (g,) ... and of these no other value agrees with it; None: none
 
     def at(self, games: Tensor) -> Revealed:
-        """The same of some games."""
         labels, known, certain = (
             None if part is None else part[games] for part in (self.labels, self.labels_known, self.labels_certain)
         )
@@ -198,7 +195,6 @@ class Columns:
         return torch.tensor([bool(values) for values in self.categories], dtype=torch.bool)
 
     def at(self, numbers: Sequence[int]) -> Columns:
-        """Some of the columns."""
         names = tuple(self.names[number] for number in numbers) if self.names else ()
         return replace(self, names=names, categories=tuple(self.categories[number] for number in numbers))
 

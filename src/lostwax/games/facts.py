@@ -80,7 +80,6 @@ class TrainerFacts(NamedTuple):
     first_rounds: Callable[[int], tuple[Trainer, int] | None] | None = None  # cut short, see `Stepwise.first_rounds`
     settled: Callable[[nn.Module, Cohort], Trainer] | None = None  # itself, after it measured its randomness
     where_it_tells: Callable[[nn.Module, Cohort], Trainer] | None = None  # itself, the secret where it has an effect
-    with_tile: Callable[[int], Trainer] | None = None  # itself, which computes this many models at a time
     unlearns: Callable[..., Release] | None = None  # (net, cohort, before, seed=...) -> after: it trains, then forgets
     with_labels: Callable[[int, int], Trainer] | None = None  # itself, which gets labels as whole numbers low to high
     pairs: ModelPairs | None = None  # it releases differences of another trainer's models
@@ -126,7 +125,6 @@ class AttackFacts(NamedTuple):
 
     strength: int = 0  # where none is named, the strongest that fits into the time left runs first
     names_candidates: bool = False  # it answers one of the given candidates, not a record that it rebuilt
-    reads_weights: bool = False  # one prepared reconstructor answers any model at once, a masked one too
     device: str | None = None  # where it computes; None: where the prior is
     inside: Attack | None = None  # the attack that it makes use of, named in brackets behind its own name
     cheaper: Callable[[Knowledge], tuple[Attack, ...]] = lambda knowledge: ()  # forms that take less, the dearest first
@@ -163,21 +161,9 @@ def states_facts(part: object) -> bool:
     return hasattr(part, "facts")
 
 
-# Parts written for version 0.2 state these facts as attributes; attacks, metrics and defences had no `facts` then.
-AS_ATTRIBUTES = {"strength", "names_candidates", "reads_weights", "device", "cheaper", "within", "minutes"}
-AS_ATTRIBUTES |= {"of_parts", "deviation", "random", "learns"}  # of metrics, of defences, of terms of an objective
-AS_ATTRIBUTES |= {"takes_tokens", "first_rounds", "settled", "where_it_tells"}  # of trainers
-
-
 def stated(part: Any, otherwise: Stated, *about: Any) -> Stated:
-    """What a part states, about these things; the defaults, or its attributes, for a part without `facts`."""
-    facts: Any = otherwise
-    if states_facts(part):
-        facts = part.facts(*about)
-    elif otherwise is not None:
-        names = AS_ATTRIBUTES.intersection(facts._fields)
-        facts = facts._replace(**{name: getattr(part, name) for name in names if hasattr(part, name)})
-    statement: Stated = facts
+    """What a part states, about these things; the defaults for a part without `facts`."""
+    statement: Stated = part.facts(*about) if states_facts(part) else otherwise
     return statement
 
 
@@ -195,7 +181,7 @@ def hold_out_of(threat: Any) -> Callable[..., tuple[Records, Records]] | None:
 def trainer_facts(trainer: Any, net: nn.Module, n: int) -> TrainerFacts:
     """What the trainer states about training this net on n records."""
     facts = stated(trainer, TrainerFacts(), net, n)
-    loss = getattr(trainer, "loss", None)  # of a trainer written for version 0.2
+    loss = getattr(trainer, "loss", None)
     return facts._replace(loss=loss) if facts.loss is None and hasattr(loss, "residual") else facts
 
 

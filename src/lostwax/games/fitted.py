@@ -85,6 +85,13 @@ class Stationary:
         residual, features = self.loss.residual(self.outputs(rows.x), rows.y), self.features(rows.x)
         return weight[:, None] * residual, self._beside(features, features.new_ones(len(features)))
 
+    def uncertain(self, rows: Records, weight: Tensor, r: Tensor) -> Tensor:
+        """How much a relative error of one in its inputs would change each row's r, (n, c)."""
+        size = self.features(rows.x).abs() @ self.weight.abs().mT  # of all products W f(x) together, (n, c)
+        if self.bias is not None:
+            size = size + self.bias.abs()
+        return r.abs() + weight[:, None] * curvature_times(self.loss, self.outputs(rows.x), rows.y, size).abs()
+
     def total(self) -> Tensor:
         """The sum over all rows, (c, d + 1)."""
         strength, theta = self.strengths(), self.parameters()
@@ -144,6 +151,10 @@ class Sums:
     def factors(self, rows: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
         """r = the row's weight in the column of its group, zero elsewhere (n, groups); and the row with a one."""
         return self.membership(rows.y, weight), torch.cat([rows.x, rows.x.new_ones(len(rows), 1)], 1)
+
+    def uncertain(self, rows: Records, weight: Tensor, r: Tensor) -> Tensor:
+        """(n, groups) as of a linear model."""
+        return r.abs()
 
     def membership(self, y: Tensor, weight: Tensor) -> Tensor:
         """(n, groups) each row's weight in the column of its group, zero elsewhere."""
@@ -370,7 +381,7 @@ def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre
         some, w = table[rows], weight[rows]
         r, f = equation.factors(some, w)
         away = (f if centre is None else f - centre).abs()
-        total = total + _uncertain(equation, some, w, r).mT @ away
+        total = total + equation.uncertain(some, w, r).mT @ away
     return torch.finfo(total.dtype).eps * total
 
 
@@ -382,19 +393,8 @@ def uncertain(equation: Stationary | Sums, table: Records, weight: Tensor) -> Te
     changes = weight.new_empty(len(table), len(equation.total()))
     for rows in blocks(table):
         some, w = table[rows], weight[rows]
-        changes[rows] = _uncertain(equation, some, w, equation.factors(some, w)[0])
+        changes[rows] = equation.uncertain(some, w, equation.factors(some, w)[0])
     return changes
-
-
-def _uncertain(equation: Stationary | Sums, table: Records, weight: Tensor, r: Tensor) -> Tensor:
-    """The same for rows whose r is known."""
-    if not isinstance(equation, Stationary):
-        return r.abs()
-    size = equation.features(table.x).abs() @ equation.weight.abs().mT  # of all products W f(x) together, (n, c)
-    if equation.bias is not None:
-        size = size + equation.bias.abs()
-    change = curvature_times(equation.loss, equation.outputs(table.x), table.y, size).abs()
-    return r.abs() + weight[:, None] * change
 
 
 def curvature_times(loss: Loss, outputs: Tensor, y: Tensor, v: Tensor) -> Tensor:
@@ -420,18 +420,3 @@ def sums_of_others(terms: Tensor) -> Tensor:
     before = torch.cat([zero, terms[:-1].cumsum(0)])
     after = torch.cat([terms[1:].flip(0).cumsum(0).flip(0), zero])
     return before + after
-
-
-SYMMETRIC = 1_000  # rows above which the products of pairs are worth computing once, not twice
-
-
-def gram(rows: Tensor) -> Tensor:
-    """The products of all pairs of rows, (n, n)."""
-    if len(rows) <= SYMMETRIC:
-        return rows @ rows.mT
-    half = len(rows) // 2
-    products = rows.new_empty(len(rows), len(rows))
-    products[:half, :half], products[half:, half:] = gram(rows[:half]), gram(rows[half:])
-    products[:half, half:] = rows[:half] @ rows[half:].mT
-    products[half:, :half] = products[:half, half:].mT
-    return products

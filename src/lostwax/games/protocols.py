@@ -5,7 +5,7 @@ And one way to run any attack: whether it applies, on which device it computes, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lostwax.games.facts import attack_facts, attack_name, notes_of
 from lostwax.games.notes import Noted
-from lostwax.games.nouns import Cohort, Guess, Hints, Knowledge, Release, Step, with_records
+from lostwax.games.nouns import Cohort, Guess, Hints, Knowledge, Release, with_records
 from lostwax.games.records import Records
 
 
@@ -36,9 +36,6 @@ class Trainer(Protocol):
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model for each set of the cohort."""
-
-    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """Every step of that training, one at a time."""
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         """How many models are computed at a time: chunks of whole tiles change no byte of a model."""
@@ -87,13 +84,16 @@ class Game(NamedTuple):
 class Engine(Protocol):
     """Where models are trained. On one kind of device, all engines give the same bytes."""
 
-    def __call__(
-        self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
-    ) -> Iterator[tuple[Cohort, Release]]:
+    def __call__(self, game: Game, models: int) -> Iterator[tuple[Cohort, Release]]:
         """Models 0 .. models - 1, in order, in chunks of the engine's choice."""
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
         """The models of each span (whole tiles), in any order; spans are requested lazily."""
+
+    def each(
+        self, compute: Callable[[int], dict[str, Tensor]], numbers: Iterable[int]
+    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """What `compute`, which can be pickled, gives for each number, in any order."""
 
 
 class Reconstructor(Protocol):

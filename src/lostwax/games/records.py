@@ -94,13 +94,10 @@ class Records:
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(int(seed)))
         return tuple(self[part] for part in torch.split_with_sizes(order[: sum(sizes)], list(sizes)))
 
-    def is_cut(self) -> bool:
-        """Whether a part is a slice of a larger tensor, which can be reached from it (`x._base`, its storage)."""
-        return any(part.untyped_storage().nbytes() > part.numel() * part.element_size() for _, part in self._named())
-
     def apart(self) -> Records:
-        """A copy if the records are slices of a larger tensor, else the records themselves."""
-        return self._each(lambda part: part.clone()) if self.is_cut() else self
+        """A copy if a part is a slice of a larger tensor, which can be reached from it (`x._base`, its storage)."""
+        cut = any(part.untyped_storage().nbytes() > part.numel() * part.element_size() for _, part in self._named())
+        return self._each(lambda part: part.clone()) if cut else self
 
     def detached(self) -> Records:
         """The same records without gradients or lazy negation."""
@@ -111,17 +108,11 @@ class Records:
         """(n,) for each record the first row of `other` with exactly the same x, whatever its label; -1 if none."""
         if not len(self) or not len(other):
             return torch.full((len(self),), -1)
-        theirs = _codes(other.x)
-        codes, first = np.unique(theirs, return_index=True)
-        wanted = theirs if self.x is other.x else _codes(self.x)
-        at = np.searchsorted(codes, wanted).clip(max=len(codes) - 1)
-        rows = torch.from_numpy(np.where(codes[at] == wanted, first[at], -1))
-        if _all_equal(self.x, other.x, rows):
-            return rows
-        row_of: dict[bytes, int] = {}  # two different records have one code
-        for row, key in enumerate(_keys(other.x)):
+        theirs, row_of = list(_keys(other.x)), dict[bytes, int]()
+        for row, key in enumerate(theirs):
             row_of.setdefault(key, row)
-        return torch.tensor([row_of.get(key, -1) for key in _keys(self.x)], dtype=torch.long)
+        ours = theirs if self.x is other.x else _keys(self.x)
+        return torch.tensor([row_of.get(key, -1) for key in ours], dtype=torch.long)
 
     def without(self, *others: Records) -> Records:
         """The records whose x is in none of the others: `secrets = secrets.without(known, prior)`."""
@@ -191,27 +182,6 @@ def _keys(x: Tensor) -> Iterator[bytes]:
     for numbers in _numbers(x):
         for row in numbers:
             yield hashlib.blake2b(row.tobytes(), digest_size=16).digest()
-
-
-def _codes(x: Tensor) -> NDArray[np.uint64]:
-    """64 bits of each row, quicker than a hash: a sum of each number's bits, mixed, times an odd number per column."""
-    width = x[0].numel()
-    odd = np.random.default_rng(0).integers(2**63, size=width, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    codes = []
-    for numbers in _numbers(x):
-        bits = np.ascontiguousarray(numbers).view(np.uint64)
-        bits = (bits ^ (bits >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
-        codes.append(((bits ^ (bits >> np.uint64(29))) * odd).sum(1, dtype=np.uint64))
-    return np.concatenate(codes)
-
-
-def _all_equal(x: Tensor, other: Tensor, rows: Tensor) -> bool:
-    """Is each record the row of the other that it was assigned? -1: none was."""
-    for some in torch.split((rows >= 0).nonzero()[:, 0], ROWS_AT_A_TIME):
-        ours, theirs = x[some.to(x.device)].cpu().double(), other[rows[some].to(other.device)].cpu().double()
-        if not ((ours == theirs) | (ours.isnan() & theirs.isnan())).all():
-            return False
-    return True
 
 
 def features(backbone: nn.Module, x: Tensor, batch_size: int) -> Tensor:

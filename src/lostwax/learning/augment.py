@@ -30,11 +30,9 @@ class Repeats:
     """The same records again, for random training, where one record gives many models."""
 
     def objection(self, records: Records) -> str | None:
-        """Every record can be repeated."""
         return None
 
     def __call__(self, records: Records, count: int, *, seed: int) -> Records:
-        """Cyclically."""
         return records[torch.arange(count, device=records.x.device) % len(records)]
 
 
@@ -48,11 +46,9 @@ class Shifts:
         check_fields(self, pixels=at_least(1))
 
     def objection(self, records: Records) -> str | None:
-        """It needs images that the net trains on directly."""
         return _immovable("Shifts", records)
 
     def __call__(self, records: Records, count: int, *, seed: int) -> Records:
-        """The images unchanged, then shifted ones."""
         repeated = Repeats()(records, count, seed=seed)
         height, width = repeated.x.shape[2:]
         moves = generator(seed, "shifts").integers(0, 2 * self.pixels + 1, (count, 2))
@@ -84,11 +80,9 @@ class Affine:
         check_fields(self, degrees=at_least(0), scale=between(0, 1, "[)"), pixels=at_least(0))
 
     def objection(self, records: Records) -> str | None:
-        """It needs images that the net trains on directly."""
         return _immovable("Affine", records)
 
     def __call__(self, records: Records, count: int, *, seed: int) -> Records:
-        """The images unchanged, then transformed ones."""
         repeated = Repeats()(records, count, seed=seed)
         height, width = repeated.x.shape[2:]
         draws = torch.from_numpy(generator(seed, "affine").uniform(-1, 1, (count, 4))).to(repeated.x)

@@ -63,18 +63,20 @@ class Coordinates(NamedTuple):
 
     @classmethod
     def anywhere(cls, origin: Tensor, directions: Tensor) -> Coordinates:
-        """Without bounds."""
         high = torch.full_like(directions[:, 0], torch.inf)
         return cls(origin, directions, -high, high)
 
     def times(self, count: int) -> Coordinates:
-        """The coordinates of `count` records, one after the other."""
         origin, low, high = (part.repeat(count) for part in (self.origin, self.low, self.high))
         return Coordinates(origin, torch.kron(torch.eye(count).to(origin), self.directions), low, high)
 
     def __call__(self, a: Tensor) -> Tensor:
         """(..., r) -> z (..., u)."""
         return self.origin + a @ self.directions
+
+    def squared(self, deviations: Tensor) -> Tensor:
+        """(..., u) squared deviations of z, from squared ones (..., r) of independent unknowns."""
+        return deviations @ self.directions.square()
 
     def of_records(self, z: Tensor) -> Tensor:
         """(..., u) -> a (..., r): the nearest within the bounds."""

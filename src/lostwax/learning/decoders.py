@@ -43,13 +43,11 @@ class InputNoise(nn.Module):
         self.sigma = sigma
 
     def forward(self, features: Tensor) -> Tensor:
-        """The features, with noise in training only."""
         if not self.training or self.sigma == 0:
             return features
         return features + self.sigma * torch.randn_like(features)
 
     def extra_repr(self) -> str:
-        """For print(net)."""
         return f"sigma={self.sigma}"
 
 
@@ -83,7 +81,6 @@ class Span:
 
     @classmethod
     def of(cls, prior: Tensor) -> Span:
-        """The span of records (n, ...)."""
         low, high = float(prior.min()), float(prior.max())
         for lowest in (0.0, -1.0):
             if low >= lowest - PIXEL_ROUNDING and high <= 1 + PIXEL_ROUNDING:
@@ -99,11 +96,9 @@ class Span:
         return cls(mean.to(prior), deviation.to(prior), bounded=False)
 
     def shares(self, records: Tensor) -> Tensor:
-        """The answers that correspond to these records."""
         return (records - self.shift) / torch.where(self.scale > 0, self.scale, 1.0)
 
     def records(self, answers: Tensor) -> Tensor:
-        """The records that correspond to these answers."""
         return self.shift + self.scale * answers
 
 
@@ -252,14 +247,14 @@ class Equivariant(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes("Equivariant", neurons=neurons, numbers=numbers, width=width, layers=layers, heads=heads)
+        if not isinstance(of_class, bool):
+            raise ValueError(f"Equivariant: expected of_class to be True or False, got {shown(of_class)}.")
         named = isinstance(classes, Sequence) and all(is_number(label, whole=True) for label in classes)
         if not named or not classes or min(classes) < 0 or max(classes) >= (neurons if of_class else LARGEST_SIZE):
             raise ValueError(
                 "Equivariant: expected classes to be one or more class numbers, each of a neuron if of_class, got "
                 f"{shown(classes)}."
             )
-        if not isinstance(of_class, bool):
-            raise ValueError(f"Equivariant: expected of_class to be True or False, got {shown(of_class)}.")
         if width % heads:
             raise ValueError(f"Equivariant: expected a width that is a multiple of heads, got {width} and {heads}.")
         self.of_class = of_class
@@ -332,7 +327,6 @@ class RowSums(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        """Sums of directions, weighted by the gates."""
         directions, about = zip(*(layer(features) for layer in self.layers), strict=True)
         others = features[:, self.others]
         gates = torch.split(self.gates(torch.cat([*about, others], 1)), self.heights, 2)  # (m, sums, rows) per layer

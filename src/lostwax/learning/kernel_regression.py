@@ -27,7 +27,6 @@ class Scale(NamedTuple):
 
     @classmethod
     def of(cls, features: Tensor) -> Scale:
-        """Over shadow models (s, features)."""
         deviation, mean = torch.std_mean(log_size(features), correction=0)
         return cls(float(mean), max(float(deviation), torch.finfo(torch.float32).eps))
 
@@ -377,20 +376,27 @@ class LocalRegression(NamedTuple):
     @classmethod
     def fit(cls, seen: Tensor, coordinates: Tensor) -> LocalRegression:
         """Regress coordinates (s, q) on models (s, features), with the kernel and ridge of the least left-out error."""
-        view, fitted = KernelFeatures.of(seen, dtype=torch.float64, still=True), []
-        for by_direction in (False, True):
-            kernel = Kernel(by_direction, None)
+        view, s, mean = KernelFeatures.of(seen, dtype=torch.float64, still=True), len(seen), coordinates.mean(0)
+        error = torch.inf
+        for kernel in (Kernel(by_direction, None) for by_direction in (False, True)):
             rows = view(seen, kernel)
-            centre = rows.mean(0)
-            features = rows - centre
+            features = rows - rows.mean(0)
             gram = features @ features.T  # (s, s)
             scale = float(gram.diagonal().mean()) or 1.0
-            ridges = [share * scale for share in LOCAL_RIDGES]
-            if features.shape[1] < len(features):  # then their errors cost less than one fit
-                ridges = [min(ridges, key=lambda ridge: _left_out_error(features, coordinates, ridge))]
-            best = min((_Fit.of(gram, coordinates, ridge, scale) for ridge in ridges), key=lambda fit: fit.error)
-            fitted.append(cls(view, kernel, centre, features, coordinates.mean(0), *best[:-1]))
-        return min(fitted, key=lambda regression: regression.error)
+            sizes, axes = torch.linalg.eigh(gram + scale)  # K + scale 1 1^T: one axis is 1, along which K is zero
+            turned = axes.mT @ (coordinates - mean)
+            for ridge in (share * scale for share in LOCAL_RIDGES):
+                weights, along_one = 1 / (sizes + ridge), 1 / (s * (ridge + s * scale))
+                dual, diagonal = (
+                    axes @ (weights[:, None] * turned),
+                    axes.square() @ weights - along_one,
+                )  # C Z, (s,) C_ii
+                left_out = dual / diagonal[:, None]  # z_i - prediction without i = (C Z)_i / C_ii
+                if not (reached := float(left_out.square().mean())) >= error:
+                    error, best = reached, (kernel, rows.mean(0), features, mean, dual)
+                    inverted, best_ridge, best_left_out = (axes, weights, along_one), ridge, left_out
+        axes, weights, along_one = inverted
+        return cls(view, *best, (axes * weights) @ axes.mT - along_one, best_ridge, best_left_out)
 
     @property
     def error(self) -> float:
@@ -412,33 +418,3 @@ class LocalRegression(NamedTuple):
         beyond = float(features.square().sum() - near @ self.inverse @ near)
         novelty = (self.ridge * (1 + 1 / len(near)) + max(beyond, 0.0)) / float((1 / self.inverse.diagonal()).mean())
         return Prediction(self.mean + near @ self.dual, novelty)
-
-
-class _Fit(NamedTuple):
-    dual: Tensor
-    inverse: Tensor
-    ridge: float
-    left_out: Tensor
-    error: float
-
-    @classmethod
-    def of(cls, gram: Tensor, coordinates: Tensor, ridge: float, scale: float) -> _Fit:
-        s = len(gram)
-        lifted = gram + scale  # K + scale 1 1^T: well conditioned along 1, where K is zero
-        lifted.diagonal().add_(ridge)
-        inverse = torch.cholesky_inverse(torch.linalg.cholesky(lifted)) - 1 / (s * (ridge + s * scale))
-        dual = inverse @ coordinates
-        left_out = dual / inverse.diagonal().unsqueeze(1)  # z_i - prediction without i = (C Z)_i / C_ii
-        return cls(dual, inverse, ridge, left_out, float(left_out.square().mean()))
-
-
-def _left_out_error(features: Tensor, coordinates: Tensor, ridge: float) -> float:
-    """`_Fit.error` by features (s, row) of mean zero:  r C = I - 1 1^T / s - H,  with H = F (F^T F + r I)^-1 F^T."""
-    s, row = features.shape
-    moments = features.T @ features + ridge * torch.eye(row, dtype=features.dtype, device=features.device)
-    root = torch.linalg.cholesky(moments)  # (row, row)
-    away = coordinates - coordinates.mean(0)  # (s, q)
-    unexplained = away - features @ torch.cholesky_solve(features.T @ away, root)  # r C Z
-    leverage = torch.linalg.solve_triangular(root, features.T, upper=False).square().sum(0)  # (s,) H_ii
-    denominators = (1 - 1 / s - leverage).clamp_min(torch.finfo(features.dtype).eps)  # r C_ii
-    return float((unexplained / denominators.unsqueeze(1)).square().mean())

@@ -46,7 +46,6 @@ class ShadowTable(NamedTuple):
         return self.seen[0, -self.given :].isnan().view(shape)
 
     def to(self, device: torch.device | str) -> ShadowTable:
-        """The same models on another device."""
         responses = None if self.responses is None else self.responses.to(device)
         return self._replace(seen=self.seen.to(device), records=self.records.to(device), responses=responses)
 
@@ -160,7 +159,6 @@ class Shadowed(ABC):
         """Train the shadow models and learn from them. Victims trained with the same seed share no draw."""
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         prior = knowledge.prior
         work = "it rebuilds the one record that an informed adversary does not know"
         if (reason := knowledge.facts.not_one_secret(knowledge.threat, work)) is not None:

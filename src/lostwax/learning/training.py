@@ -102,11 +102,9 @@ class Adversarial:
         check_fields(self, weight=above(0), lr=above(0))
 
     def facts(self) -> TermFacts:
-        """The discriminator learns."""
         return TermFacts(learns=True)
 
     def objection(self, records: Tensor) -> str | None:
-        """It needs images."""
         try:
             with torch.device("meta"):
                 self.discriminator.build(tuple(records.shape[1:]))
@@ -115,7 +113,6 @@ class Adversarial:
         return None
 
     def begin(self, like: Tensor) -> Criterion:
-        """A new discriminator, which learns from every batch."""
         discriminator = self.discriminator.build(tuple(like.shape[1:])).to(like)
         optimiser = torch.optim.Adam(discriminator.parameters(), lr=self.lr, betas=(0.5, 0.999), fused=like.is_cuda)
 
@@ -136,6 +133,8 @@ class Adversarial:
 class Best:
     """The weights of a net with the least error on unseen examples so far: at first those that it has."""
 
+    legs_since = -1  # the best ones; the first leg counts as one of them
+
     def __init__(self, net: nn.Module, validate: Callable[[], float]) -> None:
         self.net, self.validate = net, validate
         self.error, self.weights = validate(), deepcopy(net.state_dict())
@@ -143,12 +142,12 @@ class Best:
     def update(self) -> bool:
         """Keep the net's weights if they are better; whether they are."""
         error = self.validate()  # waits for the device
+        self.legs_since += 1
         if better := error < self.error:
-            self.error, self.weights = error, deepcopy(self.net.state_dict())
+            self.error, self.weights, self.legs_since = error, deepcopy(self.net.state_dict()), 0
         return better
 
     def restore(self) -> None:
-        """Give the net its best weights."""
         self.net.load_state_dict(self.weights)
 
 
@@ -158,17 +157,15 @@ def fit(
     legs: Iterable[Iterable[Tensor]],
     *,
     best: Best | None = None,
-    patience: int | None = None,
     clip: float | None = None,
-) -> int:
-    """Minimise the losses of every leg, and end with the best weights; how many legs were needed.
+) -> None:
+    """Minimise the losses of every leg, and end with the best weights.
 
-    A leg yields the loss of each step, and goes on after it: schedules and draws are a leg's, checkpoints those of
-    `legs`. Weights are compared after each leg, and training stops after `patience` of them without progress. The norm
-    of a gradient is at most `clip`.
+    A leg yields the loss of each step, and goes on after it: schedules and draws are a leg's; what is kept for later,
+    and when to stop, are those of `legs`. Weights are compared after each leg. The norm of a gradient is at most
+    `clip`.
     """
-    count, best_leg = 0, 1
-    for count, losses in enumerate(legs, 1):
+    for losses in legs:
         net.train()
         for loss in losses:
             optimiser.zero_grad()
@@ -177,13 +174,29 @@ def fit(
                 nn.utils.clip_grad_norm_(net.parameters(), clip)
             optimiser.step()
         net.eval()
-        if best is not None and best.update():
-            best_leg = count
-        if patience is not None and count - best_leg >= patience:
-            break
+        if best is not None:
+            best.update()
     if best is not None:
         best.restore()
-    return count
+
+
+def state_of(net: nn.Module, optimiser: torch.optim.Optimizer, best: Best) -> dict[str, Tensor]:
+    """What the next leg depends on, besides its draws and its schedule."""
+    state = optimiser.state_dict()["state"]  # "3.exp_avg" is the fourth parameter's first moment
+    moments = {f"{number}.{name}": value for number, group in state.items() for name, value in group.items()}
+    groups = {"net": net.state_dict(), "kept": best.weights, "optimiser": moments}
+    return {f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()}
+
+
+def resume(net: nn.Module, optimiser: torch.optim.Optimizer, best: Best, tensors: Mapping[str, Tensor]) -> None:
+    """Take up what `state_of` gave."""
+    best.weights = part(tensors, "kept.")
+    net.load_state_dict(part(tensors, "net."))
+    state: dict[int, dict[str, Tensor]] = {}
+    for path, value in part(tensors, "optimiser.").items():
+        number, name = path.split(".")
+        state.setdefault(int(number), {})[name] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
 class Examples(NamedTuple):
@@ -261,8 +274,9 @@ class SavedFolder(NamedTuple):
     ) -> SavedFolder:
         """With the calibration's own words and tensors; `scale` is the prefix of those that standardise."""
         standardise, span, error_line, validation_error = calibration
-        scales = {f"{scale}.{name}": getattr(standardise, name) for name in ("kept", "mean", "deviation")}
-        spans = {f"span.{name}": getattr(span, name) for name in ("shift", "scale")}
+        moments = {"kept": standardise.kept, "mean": standardise.mean, "deviation": standardise.deviation}
+        scales = {f"{scale}.{name}": value for name, value in moments.items()}
+        spans = {"span.shift": span.shift, "span.scale": span.scale}
         ours = {"features": standardise.features, "reach": standardise.reach, "bounded": span.bounded}
         errors = {"error_line": error_line, "validation_error": validation_error}
         return cls({**words, **ours, **errors}, {**tensors, **scales, **spans})
@@ -301,7 +315,6 @@ class SavedFolder(NamedTuple):
         return folder
 
     def calibration(self, *, scale: str) -> Calibration:
-        """What `of` put in."""
         words, tensors = self
         feature_numbers, mean, deviation = (tensors[f"{scale}.{name}"] for name in ("kept", "mean", "deviation"))
         return Calibration(

@@ -13,7 +13,6 @@ from lostwax.metrics.errors import (
     NearPixels,
     Oracle,
     SpreadRMSE,
-    TokensRight,
     TokensWrong,
     nearest_known,
     nearest_neighbour,
@@ -33,7 +32,7 @@ from lostwax.metrics.estimate import (
 )
 
 __all__ = ["LPIPS", "MAE", "MSE", "PSNR", "SSIM", "BagRight", "EditDistance", "LargestError", "NearPixels"]
-__all__ += ["SpreadRMSE", "TokensRight", "TokensWrong"]
+__all__ += ["SpreadRMSE", "TokensWrong"]
 __all__ += ["ByClass", "Correlation", "Curve", "Estimate", "NearestKnown", "Null", "Oracle", "TruePositives"]
 __all__ += ["correlation", "nearest_known", "nearest_neighbour", "roc", "success_rate", "true_positives"]
 __all__ += ["true_positives_by_class"]

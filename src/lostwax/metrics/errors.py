@@ -147,17 +147,6 @@ class LargestError(_Checked):
 
 
 @dataclass(frozen=True)
-class TokensRight(_Checked):
-    """The share of positions with the right token; 1 for an exact sentence."""
-
-    better: Better = "higher"
-    name: str = "share of tokens right"
-
-    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
-        return (guess == truth).flatten(1).double().mean(1)
-
-
-@dataclass(frozen=True)
 class TokensWrong(_Checked):
     """The share of positions with a wrong token; 0 for an exact sentence."""
 

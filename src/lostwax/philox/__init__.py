@@ -106,12 +106,8 @@ def orders(key: int, numbers: Tensor, count: int) -> Tensor:
     return drawn.argsort(dim=1, stable=True)
 
 
-def happens(key: int, numbers: Tensor, count: int, chance: float, *, turn: int = 0, turns: int = 1) -> Tensor:
-    """bool (m, turns, count): True with probability `chance` < 1, rounded down by at most 2^-63; `turn` is the first.
-
-    Turns of one count are the same whether drawn together or one by one.
-    """
+def happens(key: int, numbers: Tensor, count: int, chance: float, *, turn: int = 0) -> Tensor:
+    """bool (m, count): True with probability `chance` < 1, rounded down by at most 2^-63."""
     blocks = -(-2 * count // BLOCK)
-    words = bits(key, numbers, turns * blocks, before=turn * blocks).view(torch.int64)  # (m, 4 blocks turns)
-    drawn = words.bitwise_and_(2**63 - 1).view(len(numbers), turns, 4 * blocks)[..., :count]
-    return drawn < int(chance * 2**63)
+    words = bits(key, numbers, blocks, before=turn * blocks).view(torch.int64)  # (m, 4 blocks)
+    return words.bitwise_and_(2**63 - 1)[:, :count] < int(chance * 2**63)

@@ -31,21 +31,10 @@ REQUIRED = {  # per kind of audit: the required names, and what they are
         "secrets": "records to rebuild, one per game: secrets = lw.Records(x, y)",
     },
 }
-SETTINGS = ("games", "seed", "threshold", "engine")
+OF_BOTH = ("attack", "access", "max_minutes", "games", "seed", "threshold", "engine")
 OPTIONAL = {
-    "model": (
-        "before",
-        "tokenizer",
-        "trainer",
-        "mechanism",
-        "attack",
-        "access",
-        "sample_weight",
-        "max_minutes",
-        "attackers",
-        *SETTINGS,
-    ),
-    "net": ("attack", "access", "metrics", "max_minutes", *SETTINGS),
+    "model": ("before", "tokenizer", "trainer", "mechanism", "sample_weight", "attackers", *OF_BOTH),
+    "net": ("metrics", *OF_BOTH),
 }
 REPORT = "report"  # the name for the fields of the report: report = {"title": "...", "owner": "..."}
 ALIKE = 0.8  # difflib ratio above which a name counts as misspelt

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lostwax.audits.conclusion import Conclusion
 from lostwax.audits.decision import Decision, decide
 from lostwax.audits.text import Fact, facts
+from lostwax.audits.words import first_upper, who
 from lostwax.games import Sees, Topic
 from lostwax.grades import Grade
 from lostwax.numerals import count
@@ -32,7 +33,6 @@ class _Premise(NamedTuple):
     said: str
     applies: str
     differs: str
-    untested: str
 
 
 SEEN = {
@@ -40,19 +40,16 @@ SEEN = {
         "The attacker has the model itself, with every number in its file.",
         "the model file or its weights are given out, or can be copied by people who must not see the data",
         "only predictions are given out: such an attacker sees less, but is not shown to learn nothing",
-        "An attacker who sees only predictions.",
     ),
     Sees.PREDICTIONS: _Premise(
         "The attacker does not have the model file, but sees the model’s predictions.",
         "people can query the model, or get a list of its predictions",
         "the model file is given out too: then this audit is too mild",
-        "An attacker who has the model file or its weights.",
     ),
     Sees.PART: _Premise(
         "The attacker sees a part of the model ({access}).",
         "this part of the model is given out, and no more",
         "more of the model is given out: then this audit is too mild",
-        "An attacker who has the whole model.",
     ),
 }
 INSIDER = _Premise(
@@ -60,19 +57,16 @@ INSIDER = _Premise(
     "someone can know most other {row}s: a colleague, a source of the data, a partner who trained on a copy, or "
     "anyone, where most of it is public",
     "nobody can know most other {row}s: such an attacker knows less, but was not tested",
-    "An attacker who knows none of the training {row}s.",
 )
 OUTSIDER = _Premise(
     "They know no {row} of the training data, only what such {row}s look like",
     "anyone may attack, without inside knowledge",
     "someone knows other {row}s of the training data: then this audit is too mild",
-    "An insider who knows most other {row}s.",
 )
 BETWEEN = _Premise(
     "What they know: {threat}",
     "someone can know this much",
     "someone knows more: then this audit is too mild",
-    "Attackers who know more, or less.",
 )
 
 
@@ -90,12 +84,12 @@ def attacker(audit: Audit) -> AttackerInWords:
         f"{known.said}{also}.",
         (seen.applies, known.applies),
         (seen.differs, known.differs),
-        (*_gaps(audit), seen.untested, known.untested, *_never(audit)),
+        tuple(_untested(audit)),
     )
 
 
-def _gaps(audit: Audit) -> Iterator[str]:
-    """What this audit left open."""
+def _untested(audit: Audit) -> Iterator[str]:
+    """What this audit left open, and what no audit of this kind tests."""
     if len(audit.games) < audit.population:
         left = audit.population - len(audit.games)
         yield f"{count(left)} of {count(audit.population)} records: a sample was drawn at random."
@@ -105,11 +99,8 @@ def _gaps(audit: Audit) -> Iterator[str]:
         yield f"Attacks that do not apply here ({len(audit.left_out)}, listed below)."
     if audit.kind == "this procedure":
         yield "The model that is to be released: models trained in the same way were attacked instead."
-
-
-def _never(audit: Audit) -> Iterator[str]:
-    """What no audit of this kind tests."""
-    if audit.chance is None:
+    yield from (f"{first_upper(who(rung.attacker))}." for rung in audit.attackers.rungs if rung.grade is None)
+    if audit.chance is None and audit.membership is None:
         yield "Whether a known person’s record was used at all (membership), apart from rebuilding it."
     if not any(note.topic is Topic.ATTRIBUTE for note in audit.notes):
         yield "Guessing one hidden value of a person whose other values are known (attribute inference)."

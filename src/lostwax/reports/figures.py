@@ -1,77 +1,24 @@
-"""Figures to keep or to show: `audit.plot`, ceilings against noise or epsilon, originals beside reconstructions."""
+"""Figures to keep or to show: `audit.plot`, originals beside reconstructions."""
 
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lostwax import files
-from lostwax.bounds import bound, from_dp, from_rdp
-from lostwax.bounds.inequalities import ADJACENCY, epsilon_of, renyi_epsilons
-from lostwax.reports.charts import COLOURS, draw_ceiling, draw_errors, draw_knowledge, draw_roc, style
-from lostwax.reports.gallery import are_pictures, has_records, table_columns
+from lostwax.reports.charts import COLOURS, draw_ceiling, draw_errors, draw_knowledge, draw_roc
+from lostwax.reports.gallery import are_pictures, has_records
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from lostwax.audits import Audit
-
-ORDERS = [1 + float(excess) for excess in np.geomspace(0.05, 63, 60)]
-COARSE = 1e-3  # dp-accounting's grid: epsilon stays an upper bound, ten times faster
-
-
-def draw_ceilings(
-    path: str | Path,
-    *,
-    baselines: Sequence[float],
-    sample_rate: float = 1.0,
-    steps: int = 1,
-    noise_multipliers: Sequence[float] | None = None,
-    against: Literal["noise", "epsilon"] = "epsilon",
-    delta: float = 1e-5,
-) -> Path:
-    """Plot the ceiling of each baseline against noise or epsilon, with those from RDP and (epsilon, delta) dashed."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    middle = math.sqrt(steps) * sample_rate  # noise at which sqrt(steps) * rate / noise = 1
-    near_both_ends = np.geomspace(max(0.3, 0.15 * middle), max(3.0, 6 * middle), 15)
-    noises = near_both_ends if noise_multipliers is None else np.array(noise_multipliers)
-    epsilons = [epsilon_of(float(noise), sample_rate, steps, delta, COARSE) for noise in noises]
-    across = noises if against == "noise" else np.array(epsilons)
-    figure = Figure(figsize=(6.4, 4.2), dpi=120)
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for number, baseline in enumerate(baselines):
-        exact, renyi, pair = [], [], []
-        for noise, epsilon in zip(noises.tolist(), epsilons, strict=True):
-            ceiling = bound(noise_multiplier=noise, sample_rate=sample_rate, steps=steps, baseline=baseline)
-            exact.append(ceiling.upper)
-            curve = renyi_epsilons(noise, sample_rate, steps, ORDERS)
-            renyi.append(from_rdp(math.log(baseline), ORDERS, curve).upper)
-            pair.append(from_dp(math.log(baseline), epsilon, delta).upper)
-        color = f"C{number}"
-        axes.plot(across, exact, color=color, label=f"exact, blind guess {baseline:g}")
-        axes.plot(across, renyi, "--", color=color, linewidth=1, label="from RDP" if number == 0 else None)
-        axes.plot(across, pair, ":", color=color, linewidth=1, label="from (ε, δ)" if number == 0 else None)
-    label = "noise multiplier" if against == "noise" else f"ε at δ = {delta:g} ({ADJACENCY})"
-    axes.set(xscale="log", xlabel=label, ylabel="ceiling on the success of any attack", ylim=(0, 1.02))
-    axes.set_title(f"Poisson sampling at {sample_rate:g}, {steps:,} steps", fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    target, content = files.named("draw_ceilings", path), io.BytesIO()
-    figure.savefig(content, format=target.suffix.removeprefix(".") or "png")
-    return files.write(target, content.getvalue(), source="draw_ceilings")
-
 
 Picture = NDArray[np.float64]
 
@@ -128,7 +75,6 @@ def _picture(image: Picture) -> Picture:
 
 
 SHOWN = 6  # pairs, unless games are named
-FEATURES = 12  # of a table, in a plot of pairs
 
 
 class Plots(NamedTuple):
@@ -170,52 +116,17 @@ class Plots(NamedTuple):
         return _on_paper(draw_ceiling(self.audit).figure)
 
     def pairs(self, games: Sequence[int] | None = None) -> Figure:
-        """Secrets beside guesses, the best, the median and the worst; or `games`, by place in `audit.games`.
-
-        Pictures as they are; of a table the first columns, in standard deviations from the mean of the secrets.
-        """
+        """Pictures beside guesses, the best, the median and the worst; or `games`, by place in `audit.games`."""
         if not has_records(self.audit):
             raise ValueError("plot.pairs: this audit was read from a file that holds no records.")
+        if not are_pictures(self.audit):
+            raise ValueError("plot.pairs: expected records that are images. lw.report shows the rows of a table.")
         order = np.argsort(self.audit.errors, kind="stable")
         places = np.unique(np.linspace(0, len(order) - 1, min(SHOWN, len(order))).round().astype(int))
         chosen = order[places].tolist() if games is None else [int(game) for game in games]
         if not chosen or not all(0 <= game < len(order) for game in chosen):
             raise ValueError(f"plot.pairs: expected games from 0 to {len(order) - 1}, one or more, got {chosen}.")
-        if are_pictures(self.audit):
-            return _on_paper(rebuilt_figure(self.audit, chosen))
-        return _on_paper(_of_table(self.audit, chosen))
-
-
-def _of_table(audit: Audit, games: Sequence[int]) -> Figure:
-    """A panel per game: the cells of the secret as circles, those of the guess as dots."""
-    from matplotlib.figure import Figure
-
-    truth = audit.truth.x.flatten(1).double().cpu().numpy()  # (games, d)
-    guess = audit.guess.records.x[:, 0].flatten(1).double().cpu().numpy()
-    width = min(truth.shape[1], FEATURES)
-    with np.errstate(all="ignore"):
-        middle, scale = np.nanmean(truth, 0), np.nanstd(truth, 0)
-    scale = np.where(scale > 0, scale, 1.0)
-    names = table_columns(audit).names[:width]
-    with style():
-        figure = Figure(figsize=(1.9 * len(games) + 1.6, 0.27 * width + 1.2), dpi=100)
-        panels: list[Axes] = list(figure.subplots(1, len(games), sharey=True, squeeze=False)[0])
-        rows = np.arange(width)
-        for axes, game in zip(panels, games, strict=True):
-            ours, theirs = ((part[game] - middle) / scale for part in (truth, guess))
-            reach = max(3.0, float(np.nanmax(np.abs(ours[:width]), initial=0.0)) + 0.5)
-            shown = np.clip(theirs[:width], -reach, reach)
-            axes.hlines(rows, ours[:width], shown, color=COLOURS["line"], linewidth=1.5)
-            axes.plot(shown, rows, "o", color=COLOURS["accent"], markersize=4, label="guess")
-            axes.plot(ours[:width], rows, "o", color=COLOURS["ink"], markersize=8, fillstyle="none", label="secret")
-            axes.set(xlim=(-reach - 0.3, reach + 0.3), yticks=rows, yticklabels=names)
-            axes.set_title(f"game {audit.games[game]}\nerror {audit.errors[game]:.1e}", fontsize=9)
-            axes.tick_params(labelsize=9)
-        panels[0].invert_yaxis()
-        panels[0].legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1.14), ncols=2)
-        figure.supxlabel("standard deviations from the mean", fontsize=10, color=COLOURS["muted"])
-        figure.tight_layout(pad=0.6)
-    return figure
+        return _on_paper(rebuilt_figure(self.audit, chosen))
 
 
 def _on_paper(figure: Figure) -> Figure:

@@ -6,9 +6,7 @@ import csv
 import hashlib
 import io
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -107,7 +105,8 @@ def _text(value: str) -> str:
 
 
 PAGE, NUMBERS, TABLE, RECORDS, FIGURES = "report.html", "audit.json", "records.csv", "records.safetensors", "figures"
-DRAWINGS = ("errors", "roc", "knowledge", "ceiling", "neurons_best", "neurons_median", "neurons_worst", "rebuilt")
+NEURONS = ("neurons_best", "neurons_median", "neurons_worst")  # of reports up to 0.3.0
+DRAWINGS = ("errors", "roc", "knowledge", "ceiling", *NEURONS, "rebuilt")
 OURS = (PAGE, NUMBERS, TABLE, RECORDS, *(f"{FIGURES}/{name}.png" for name in DRAWINGS))
 MARK = b"lostwax audit"  # near the start of audit.json
 BOUNDS = ("low", "high", "maybe_missing")  # of cells, in the file of records
@@ -127,11 +126,11 @@ def write(
     policy: Policy | None = None,
     compared: Comparison | None = None,
 ) -> Path:
-    """Write the report atomically, file by file; an earlier report in the folder is replaced.
+    """Write the report, each file atomically and the numbers first; an earlier report in the folder is replaced.
 
-    All files are written under temporary names first, so that an error leaves an earlier report unchanged. `fields`
-    are those of `ReportFields`; fields and a policy that the audit was reported with before are kept. Unless `records`
-    is True, a report that was written without records gets none.
+    Where the numbers cannot be written, an earlier report stays as it is. `fields` are those of `ReportFields`; fields
+    and a policy that the audit was reported with before are kept. Unless `records` is True, a report that was written
+    without records gets none.
     """
     from lostwax.audits import Audit
     from lostwax.reports.comparison import Comparison
@@ -162,26 +161,21 @@ def _publish(contents: Mapping[str, _File], target: Path) -> None:
         raise PermissionError(
             f"report: {remaining[0]}, left by an earlier run, may hold records and cannot be deleted. Delete it."
         )
-    with ExitStack() as drafts:
-        written: dict[str, files.Draft] = {}
-        errors: list[OSError] = []
-        for name, (content, private) in contents.items():
-            try:
-                draft = files.Draft(target / name, content, source="report", private=private)
-            except OSError as error:
-                errors.append(error)
-            else:
-                written[name] = drafts.enter_context(draft)
-        if NUMBERS in written:
-            before = (target / NUMBERS).read_bytes() if (target / NUMBERS).is_file() else b""
-            same = _without_digest(before) == _without_digest(contents[NUMBERS].content)
-            for name in OURS:  # delete those of another audit: a folder never mixes two audits
-                if name != NUMBERS and not (same and name in written):
-                    files.remove("report", target / name)
-            for draft in written.values():
-                draft.publish()
-        if errors:
-            raise _incomplete(errors, [name for name in contents if name not in written], target)
+    before = (target / NUMBERS).read_bytes() if (target / NUMBERS).is_file() else b""
+    files.write(target / NUMBERS, contents[NUMBERS].content, source="report")
+    same = _without_digest(before) == _without_digest(contents[NUMBERS].content)
+    for name in OURS:  # delete those of another audit: a folder never mixes two audits
+        if name != NUMBERS and not (same and name in contents):
+            files.remove("report", target / name)
+    errors = list[OSError]()
+    for name, (content, private) in contents.items():
+        try:
+            if name != NUMBERS:
+                files.write(target / name, content, source="report", private=private)
+        except OSError as error:  # what fits is there
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def _without_digest(numbers: bytes) -> object:
@@ -213,18 +207,6 @@ def _contents(audit: Audit, *, records: bool) -> dict[str, _File]:
     contents[TABLE] = _File(files.as_utf8(as_csv(audit, records=records)), private=records)
     contents[PAGE] = _File(files.as_utf8(files.escaped(render(audit, drawings, records=records))), private=records)
     return contents
-
-
-def _incomplete(errors: list[OSError], missing: list[str], target: Path) -> OSError:
-    """One error for all files that could not be written."""
-    cause = errors[0].__cause__
-    why = files.why(cause if isinstance(cause, OSError) else errors[0])
-    others = "Nothing else was changed" if NUMBERS in missing else "The other files of the report were written"
-    return files.failed(
-        errors[0],
-        f"report: {', '.join(str(target / name) for name in missing)} could not be written ({why}). {others}. Free "
-        "some space, get write permission or name another folder, and write the report again.",
-    )
 
 
 def read(folder: str | Path) -> Audit:
@@ -270,8 +252,11 @@ def check_folder(folder: str | Path) -> None:
     if not nearest.is_dir():
         why = f"cannot be created: {nearest} is a file"
         raise NotADirectoryError(f"report: folder={target} {why}. Name another folder.")
-    if not os.access(nearest, os.W_OK):
-        raise PermissionError(f"report: folder={target} is not writable. Name a folder that you own.")
+    try:
+        files.check_writable(nearest)
+    except OSError as error:
+        why = f"{nearest}: {error.strerror or error}"
+        raise OSError(f"report: folder={target} is not writable ({why}). Name a folder that you own.") from error
     if not target.is_dir() or not (names := _files(target)):
         return
     others = sorted(

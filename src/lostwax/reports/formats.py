@@ -18,7 +18,7 @@ from lostwax.reports.fields import policy_of
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
-    from lostwax.audits.ladder import Rung
+    from lostwax.audits.conclusion import Rung
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lostwax.audits.cells import known_in_words
-from lostwax.games import Columns, Kept
+from lostwax.games import Cells, Columns, Kept
 from lostwax.grades import Grade
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ PICTURES = 8  # per row
 TABLES = 3  # per row
 NUMBERS = 12  # features per table
 ROUNDING = 1e-9  # of the largest value of a column
+MOST_LISTED = 4  # values of a set that are named
 
 
 class ShownCell(NamedTuple):
@@ -155,6 +155,33 @@ def known_cells(audit: Audit, finding: Finding, index: int) -> list[str] | None:
     if finding.cells is None or finding.cells.each is None:
         return None
     return known_in_words(finding.cells.each, table_columns(audit), index)
+
+
+def known_in_words(cells: Cells, columns: Columns, row: int) -> list[str]:
+    """What is known of each cell of a row: "exact", "2 to 5", "red or blue", "estimated", "unknown"."""
+    return [_known(cells, columns, row, column) for column in range(len(columns.categories))]
+
+
+def _known(cells: Cells, columns: Columns, row: int, column: int) -> str:
+    how = Kept(int(cells.kept[row, column]))
+    if how is Kept.EXACT:
+        return "exact"
+    if how in (Kept.LOST, Kept.ESTIMATED):
+        return "unknown" if how is Kept.LOST else "estimated"
+    bounds = cells.every_bound()
+    low, high, missing = (part[row, column].item() for part in bounds[:3])
+    or_missing = " or missing" if missing and cells.bounds is not None else ""
+    if column in bounds.codes:
+        named = [columns.text(column, code) for code in np.flatnonzero(bounds.codes[column][row]).tolist()]
+        listed = " or ".join(named) if len(named) <= MOST_LISTED else f"one of {len(named)} values"
+        return f"{listed}{or_missing}"
+    if abs(low) == abs(high) == np.inf or columns.categories[column]:
+        return "one of several values" if how is Kept.SET else "within an interval"
+    first, last = columns.text(column, low), columns.text(column, high)
+    if first == last:
+        return f"{first}{or_missing}"
+    span = f"{first} to {last}" if low > -np.inf else f"at most {last}"
+    return f"{span if high < np.inf else f'at least {first}'}{or_missing}"
 
 
 def _data_uri(image: NDArray[np.float64], truth: NDArray[np.float64]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-import re
 from collections.abc import Mapping
 from datetime import date
 from functools import cache
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lostwax import files
-from lostwax.audits.ladder import Rung
-from lostwax.audits.text import rates_by_class
+from lostwax.audits.conclusion import Rung
+from lostwax.audits.text import HEADER, line_cells
 from lostwax.audits.words import first_upper, reached, who
 from lostwax.bounds import Plan, calibrate
 from lostwax.grades import Grade
@@ -26,13 +25,13 @@ from lostwax.policies import limits_of
 from lostwax.reports import charts
 from lostwax.reports.advice import answer, attacker
 from lostwax.reports.fields import fields_of, measured_of, policy_of, without_fields
-from lostwax.reports.gallery import Pair, most_at_risk, pair, rows
+from lostwax.reports.gallery import most_at_risk, rows
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from lostwax.audits import Audit, Finding
+    from lostwax.audits import Audit
     from lostwax.reports.comparison import Comparison
 
 BASELINE = 0.1  # assumed without candidates: one in ten (Hayes et al. 2023)
@@ -66,18 +65,6 @@ def _plans(baseline: float, steps: int) -> tuple[tuple[float, Plan], ...]:
     )
 
 
-class PageLine(NamedTuple):
-    """A row of the table of all numbers."""
-
-    name: str
-    rebuilt: str
-    nearer: str
-    labels: str
-    milliseconds: str
-    reasons: str
-    medians: tuple[str, ...]  # per metric
-
-
 def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool) -> str:
     """The page, with the figures of `charts.drawn`; it shows no records unless `records`."""
     from markupsafe import Markup
@@ -88,7 +75,7 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
     policy, texts = policy_of(audit), fields_of(audit)
     title = texts.title or "lostwax audit report"
     breaches = None if policy is None else policy.breaches(audit)
-    page = template.render(
+    return template.render(
         audit=audit,
         answer=answer(audit, None if breaches is None else [str(breach) for breach in breaches], measured_of(audit)),
         attacker=attacker(audit),
@@ -104,22 +91,19 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
             name: {**chart._asdict(), "svg": Markup(charts.as_svg(chart, name))} for name, chart in drawings.items()
         },
         rows=rows(audit) if records else (),
-        neurons=_neurons(audit, records=records),
         unbounded=int(np.isinf(released.errors[audit.criterion]).sum()),
         rates=charts.rates(audit),
-        rates_by_class=rates_by_class(audit),
         nulls=[(str(null), len(scores)) for null, scores in released.null_errors.items()],
         protection=protection(audit),
-        metrics=list(released.errors),
-        lines=_lines(audit),
+        header=HEADER,
+        lines=line_cells(audit),
+        medians=_medians(audit),
         provenance=_flat(without_fields(audit.provenance)),
-        recipe=_recipe(audit),
         slider=_slider(audit),
         style=_asset("report.css"),
         script=script,
         script_hash=digest,
     )
-    return with_glossary(page)
 
 
 def _tone(rung: Rung) -> str:
@@ -134,7 +118,7 @@ def render_comparison(comparison: Comparison) -> str:
     from markupsafe import Markup
 
     chart, template = comparison.chart(), _templates().get_template("comparison.html.jinja")
-    page = template.render(
+    return template.render(
         comparison=comparison,
         day=date.today().isoformat(),
         alt=chart.alt,
@@ -142,7 +126,6 @@ def render_comparison(comparison: Comparison) -> str:
         style=_asset("report.css"),
         footline=css_text("lostwax comparison"),
     )
-    return with_glossary(page)
 
 
 def css_text(text: str) -> Markup:
@@ -151,17 +134,6 @@ def css_text(text: str) -> Markup:
 
     plain = files.escaped(text)
     return Markup('"' + "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):x} " for c in plain) + '"')
-
-
-def _neurons(audit: Audit, *, records: bool) -> list[tuple[str, int, Pair | None]]:
-    """The games whose neurons are drawn: name of the figure, number of the game, and its images."""
-    released = audit.findings[0]
-    if released.neurons is None:
-        return []
-    return [
-        (name, int(audit.games[index]), pair(audit, released, index) if records else None)
-        for name, index in zip(charts.NEURONS, released.neurons.places, strict=True)
-    ]
 
 
 def _slider(audit: Audit) -> dict[str, Any] | None:
@@ -179,40 +151,11 @@ def _slider(audit: Audit) -> dict[str, Any] | None:
     }
 
 
-def _lines(audit: Audit) -> list[PageLine]:
-    """Every line of the audit, then the baselines."""
-    lines = [_line(audit, finding) for finding in audit.findings]
-    for name, errors in audit.baselines.items():
-        rebuilt = float((errors[audit.criterion] <= audit.threshold).mean())
-        lines.append(PageLine(name, _share(rebuilt, audit), "", "", "", "", _medians(errors)))
-    return lines
-
-
-def _line(audit: Audit, finding: Finding) -> PageLine:
-    numbers = audit.summary()[finding.name]
-    labels = f"{_share(numbers['labels_right'], audit)} right"
-    if finding.label_errors is not None:
-        labels = f"off by {number(float(finding.label_errors.mean()))} dev."
-    return PageLine(
-        name=finding.name,
-        rebuilt=_share(numbers["rebuilt"], audit),
-        nearer="" if audit.chance is not None else _share(numbers["beats_baselines"], audit),
-        labels="given" if audit.labels_given else labels,
-        milliseconds=number(numbers["milliseconds_per_record"]),
-        reasons=", ".join(f"{percent(numbers[str(kind)])} {kind}" for kind in dict.fromkeys(finding.verdicts)),
-        medians=_medians(finding.errors),
-    )
-
-
-def _medians(errors: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(number(float(np.median(values))) for values in errors.values())
-
-
-def _share(share: float, audit: Audit) -> str:
-    if audit.complete:
-        return percent(share)
-    low, high = audit.interval(round(share * len(audit.games)))
-    return f"{percent(share)} ({interval(low, high)})"
+def _medians(audit: Audit) -> dict[str, list[str]]:
+    """By metric, the median of every line and baseline."""
+    released, *others = [finding.errors for finding in audit.findings]
+    lines = [released, *others, *audit.baselines.values()]
+    return {metric: [number(float(np.median(errors[metric]))) for errors in lines] for metric in released}
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
@@ -221,22 +164,6 @@ def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
     for name, value in values.items():
         pairs += _flat(value, f"{above}{name}, ") if isinstance(value, Mapping) else [(f"{above}{name}", str(value))]
     return pairs
-
-
-def _recipe(audit: Audit) -> str:
-    """The call that made this audit, as far as it is recorded."""
-    known = audit.provenance
-    named = ["trainer", "attack", "access"] if len(audit.findings) == 1 or audit.kind == "this model" else ["trainer"]
-    parts = [f"{name}={known[name]}" for name in named if name in known]
-    if audit.kind == "this model":
-        parts = ["model", "(X, y)", *parts]
-    else:
-        parts = ["net", *parts, "threat=threat", "prior=prior", "secrets=secrets"]
-    if len(audit.games) < audit.population:
-        parts.append(f"games={len(audit.games)}")
-    parts += [f"seed={known.get('seed')}", f"threshold={audit.threshold:g}"]
-    call = "lw.audit(\n" + "".join(f"    {part},\n" for part in parts) + ")"
-    return f'import lostwax as lw\n\naudit = {call}\nlw.report(audit, "audit")'
 
 
 def _asset(name: str) -> str:
@@ -256,63 +183,3 @@ def _templates() -> Environment:
         function.__name__: function for function in (number, at_most, round_up, percent, count, interval, first_upper)
     }
     return templates
-
-
-# a pattern that finds the word on the page -> the word, and what it means
-WORDS = {
-    r"\battacks?\b": ("attack", "A computation that guesses a training record from the model."),
-    r"\battribute inference\b": (
-        "attribute inference",
-        "To find one value of a person from the model and the person’s other values.",
-    ),
-    r"\bmembership\b": ("membership", "Whether a record was among those that the model was trained on."),
-    r"\bgrade\b": ("grade", "How much the model reveals, in one word; the worst result of all attacks counts."),
-    r"\bgames?\b": ("game", "One try to rebuild one record."),
-    r"\brecords?\b": ("record", "What the model was trained on: a row of a table, a picture, the data of one person."),
-    r"\brebuilt\b": ("rebuilt", "The attack’s guess equals the record, up to the threshold stated above."),
-    r"\bthreshold\b": ("threshold", "How close a guess must be to count as rebuilt."),
-    r"\bbaselines?\b": ("baseline", "A guess made without the model. Only what is closer comes from the model."),
-    r"\bblind guess\b": ("blind guess", "The best guess without the model: an average record, or the likeliest."),
-    r"\boracle\b|\bnearest\b": ("nearest record", "The record that the attacker has anyway which is closest."),
-    r"\bluck\b|\bchance\b": ("chance, luck", "What a guess reaches that has nothing to do with the secret record."),
-    r"\bcandidates?\b": ("candidate", "One of a few records, one of which is the secret."),
-    r"\binterval\b": ("95 % interval", "Where the true share lies with 95 % confidence, since only some were tried."),
-    r"\bstandard deviations?\b": ("standard deviation", "The usual spread of a column: the unit of errors here."),
-    r"\boptimum\b|\bas converged\b": (
-        "optimum",
-        "The end point of training; a model that stopped before it may hide records by accident.",
-    ),
-    r"\bweights\b": ("weights", "The numbers inside a model, which training sets and a model file holds."),
-    r"\bdifferential(ly)? priva|\bDP-SGD\b|\bDP\b": (
-        "differential privacy (DP)",
-        "Noise in training, so that the model would be nearly the same without any one record.",
-    ),
-    r"ε": ("ε (epsilon), δ (delta)", "The strength of differential privacy: the smaller, the stronger."),
-    r"\bnoise multiplier\b": ("noise multiplier", "How much noise is added, relative to the effect of one record."),
-    r"\bceiling\b": ("ceiling", "A limit on the success of every attack, known or not, that follows from the noise."),
-    r"\bcertified\b": ("certified", "Proved by mathematics, not estimated from trials."),
-    r"\bfalse-positive|\bfalse positives\b": (
-        "false positives, true positives",
-        "How often the attack claims a record by accident, and how often rightly.",
-    ),
-    r"\bpolicy\b": ("policy", "The limits that your organisation sets; each is checked against the audit."),
-    r"\bverdicts?\b": ("verdict", "Why a record is or is not rebuilt: by the model, the solver or the attack."),
-}
-
-
-MARK = "<!-- glossary -->"  # where the glossary goes, once the words of the page are known
-
-
-def with_glossary(page: str) -> str:
-    """The page, with a section on the words that it uses in place of the mark."""
-    entries = "".join(f"<div><dt>{word}</dt><dd>{meaning}</dd></div>\n" for word, meaning in used(page))
-    heading = '<h2 id="glossary">Words used here</h2>'
-    section = f'<section aria-labelledby="glossary">\n{heading}\n<dl class="glossary">\n{entries}</dl>\n</section>'
-    return page.replace(MARK, section)
-
-
-def used(page: str) -> list[tuple[str, str]]:
-    """The words that occur in the text of the page, in alphabetical order, with their meanings."""
-    text = re.sub(r"<(style|script|svg)\b.*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
-    entries = [entry for pattern, entry in WORDS.items() if re.search(pattern, text, re.IGNORECASE)]
-    return sorted(entries, key=lambda entry: entry[0].lower())

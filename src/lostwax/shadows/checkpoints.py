@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from lostwax import files
 from lostwax.fields import check_fields
-from lostwax.games import Cohort, Engine, Game, Records, Release, Threat, Trainer
+from lostwax.games import Cohort, Engine, Game, Release
 from lostwax.progress import progress
 from lostwax.provenance import build
 from lostwax.shadows.game import Local, other_build, released, task_spans
@@ -35,19 +35,19 @@ class Checkpoints:
         check_fields(self)
         files.named("Checkpoints", self.folder)
 
-    def __call__(
-        self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
-    ) -> Iterator[tuple[Cohort, Release]]:
+    def __call__(self, game: Game, models: int) -> Iterator[tuple[Cohort, Release]]:
         """Train the missing ones of models 0 .. models - 1, then read all in order."""
-        game = Game(net, trainer, threat, pool, seed)
         return self.parts(game, task_spans(game, models))
 
-    def once(self, words: Mapping[str, str], compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """What `compute` gives, which these words determine: computed where no file has it."""
-        path = Path(self.folder) / f"{key({**words, **build()})}.safetensors"
-        if not path.is_file():
-            files.write_checked(path, compute(), source="Checkpoints")
-        return files.read_checked("Checkpoints", path, cure="Delete it, and it is computed again.")
+    def each(
+        self, compute: Callable[[int], dict[str, Tensor]], numbers: Iterable[int]
+    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """By the engine; `kept_or_computed` keeps it."""
+        return self.engine.each(compute, numbers)
+
+    def state(self, words: Mapping[str, str]) -> KeptState:
+        """The file of what these words determine."""
+        return KeptState(Path(self.folder) / f"{key({**words, **build()})}.safetensors")
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
         """The spans that are there, and the others as they are trained; then those that were there."""
@@ -86,6 +86,46 @@ class Checkpoints:
 
     def _path(self, name: str, span: range) -> Path:
         return Path(self.folder) / f"{name}-{span.start}-{span.stop}.safetensors"
+
+
+class KeptState(NamedTuple):
+    """A file for the result of a computation, or for how far it came."""
+
+    path: Path
+
+    def read(self, device: str = "cpu") -> dict[str, Tensor] | None:
+        """What was written last; None if there is nothing yet."""
+        if not self.path.is_file():
+            return None
+        return files.read_checked("Checkpoints", self.path, device, cure="Delete it, and it is computed again.")
+
+    def write(self, tensors: Mapping[str, Tensor]) -> None:
+        """Replace it, at once."""
+        files.write_checked(self.path, tensors, source="Checkpoints")
+
+
+def kept_or_computed(
+    engine: Engine,
+    compute: Callable[[int], dict[str, Tensor]],
+    numbers: Iterable[int],
+    words: Callable[[int], Mapping[str, str] | None],
+) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    """What `compute` gives for each number, on the engine's workers; read where `Checkpoints` kept it.
+
+    `words` determine it; what has none is not kept.
+    """
+    keeping, states = keeper(engine), dict[int, KeptState | None]()
+    for number in numbers:
+        determined_by = None if keeping is None else words(number)
+        state = None if keeping is None or determined_by is None else keeping.state(determined_by)
+        if state is not None and (stored := state.read()) is not None:
+            yield number, stored
+        else:
+            states[number] = state
+    for number, tensors in engine.each(compute, states):
+        if (state := states[number]) is not None:
+            state.write(tensors)
+        yield number, tensors
 
 
 def _name(game: Game) -> str:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
-from typing import NamedTuple, Protocol, final
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Cohort, Engine, Game, Knowledge, Records, Release, Step, Threat, Trainer
+from lostwax.games import Cohort, Engine, Game, Knowledge, Records, Release, Step, Threat
 from lostwax.games.facts import trainer_facts
 from lostwax.progress import counted
 from lostwax.seeds import generator
+from lostwax.trainers.dpsgd import as_dpsgd
 from lostwax.trainers.stacked import shaped, shapes_of
 
 
@@ -40,14 +40,14 @@ def models_of(
 ) -> Iterator[tuple[Cohort, Release]]:
     """Models that an attack or an audit asks for, in order, trained where the audit trains; `chunk` as in `Local`."""
     engine = knowledge.engine or Local(chunk)
-    return engine(knowledge.trainer, knowledge.net, threat, pool, models=models, seed=seed)
+    return engine(Game(knowledge.net, knowledge.trainer, threat, pool, seed), models)
 
 
 def released(game: Game, cohort: Cohort, params: Mapping[str, Tensor]) -> Release:
     """The release of models that were trained elsewhere. Published steps are recomputed here if they are asked for."""
 
     def steps() -> Iterator[Step]:
-        return game.trainer.transcript(game.net, cohort, seed=game.seed)
+        return as_dpsgd(game.trainer).transcript(game.net, cohort, seed=game.seed)
 
     stated = trainer_facts(game.trainer, game.net, cohort.records)
     on_device = {name: value.to(cohort.index.device) for name, value in params.items()}
@@ -78,47 +78,6 @@ def together(parts: Sequence[tuple[Cohort, Release]]) -> tuple[Cohort, Release]:
     return cohort, Release.together([Release(release.params) for release in releases])
 
 
-class Augmentation(Protocol):
-    """Data augmentation."""
-
-    def __call__(self, records: Records, count: int, *, seed: int) -> Records:
-        """`count` records: the given ones, then augmented copies of each in turn."""
-
-
-def stream(
-    net: nn.Module,
-    *,
-    trainer: Trainer,
-    threat: Threat,
-    prior: Records,
-    augment: Augmentation | None = None,
-    seed: int = 0,
-    start: int = 0,
-) -> Iterator[tuple[Cohort, Release]]:
-    """An endless stream of new shadow models `start`, start + 1, ..., one tile at a time, trained on demand.
-
-    Model i does not depend on `start`, so an interrupted stream can be resumed. With `augment`, every model is trained
-    on augmented copies of its secrets.
-    """
-    if start < 0:
-        raise ValueError(f"stream: expected start >= 0, got {start}.")
-    game = Game(net, trainer, threat, prior, seed)
-    tile = game.tile()
-    for number in count(start // tile):
-        cohort = game.deal(range(number * tile, (number + 1) * tile))
-        if augment is not None:
-            (m, k), secrets = cohort.own.x.shape[:2], cohort.own
-            features = None if secrets.features is None else secrets.features.flatten(0, 1)
-            dealt = Records(secrets.x.flatten(0, 1), secrets.y.flatten(0, 1), features)  # (m k, ...)
-            draw = int(generator(seed, "stream", number).integers(2**63))
-            augmented = augment(dealt, 2 * m * k, seed=draw)[m * k :]  # the first half are the originals
-            rows = torch.arange(m * k, device=augmented.x.device).view(m, k)
-            cohort = Cohort(cohort.shared, augmented[rows], cohort.index)
-        release = trainer(net, cohort, seed=seed)
-        skipped = max(start - number * tile, 0)
-        yield cohort[skipped:], Release({name: value[skipped:] for name, value in release.params.items()})
-
-
 MIN_COVARIANCE_MODELS = 4_096  # at least this many models for the covariance, ...
 COVARIANCE_MODELS_PER_PARAMETER = 2  # ... or this many per parameter, ...
 MAX_COVARIANCE_NUMBERS = 2**31  # ... with at most this many numbers in all
@@ -141,7 +100,7 @@ def gaussian_weights(game: Game, models: int, engine: Engine | None = None) -> R
     shadows = covariance_models(p)
     random = generator(game.seed, "gaussian weights")
     total, drawn_total, mixed = (origin.new_zeros(shape) for shape in ((1, p), (models, 1), (models, p)))
-    chunks = (engine or Local(tile))(game.trainer, game.net, game.threat, game.pool, models=shadows, seed=game.seed)
+    chunks = (engine or Local(tile))(game, shadows)
     tiles = (weights for _, release in chunks for weights in torch.split(release.flat(), tile))
     for weights in counted(tiles, "models without secrets: tiles", -(-shadows // tile)):
         off = weights - origin  # (tile, p)
@@ -159,8 +118,8 @@ def gaussian_weights(game: Game, models: int, engine: Engine | None = None) -> R
 class Local:
     """Train models in chunks of about `chunk`; None: as many as fit a quarter of the free memory.
 
-    A chunk is whole tiles, so its size does not change the models. If one does not fit the GPU's memory, it is halved;
-    if one tile does not, tiles get smaller, and their models agree to rounding only. Both give a warning.
+    A chunk is whole tiles, so its size does not change the models. If one does not fit the GPU's memory, it is halved,
+    with a warning.
     """
 
     chunk: int | None = None
@@ -168,65 +127,52 @@ class Local:
     def __post_init__(self) -> None:
         check_fields(self, chunk=at_least(1))
 
-    def __call__(
-        self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
-    ) -> Iterator[tuple[Cohort, Release]]:
+    def __call__(self, game: Game, models: int) -> Iterator[tuple[Cohort, Release]]:
         """Models 0 .. models - 1 in order: the training sets of each chunk, and their releases."""
         if models < 1:
             raise ValueError(f"Local: expected models >= 1, got {models}.")
-        yield from self._chunks(Game(net, trainer, threat, pool, seed), range(models))
+        yield from self._chunks(game, range(models))
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
         """One span after another, each in one piece."""
         for span in spans:
             yield together(list(self._chunks(game, span)))
 
+    def each(
+        self, compute: Callable[[int], dict[str, Tensor]], numbers: Iterable[int]
+    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """One number after another."""
+        return ((number, compute(number)) for number in numbers)
+
     def _chunks(self, game: Game, numbers: range) -> Iterator[tuple[Cohort, Release]]:
         first = game.deal(range(1))
         tile = game.trainer.tile_size(game.net, first)
-        plan = _Plan(game.trainer, tile, max((self.chunk or _affordable(game.net, first.own)) // tile, 1) * tile)
+        at_once = max((self.chunk or _affordable(game.net, first.own)) // tile, 1) * tile  # models, whole tiles
         while numbers:
-            chunk = numbers[: plan.chunk]
+            chunk = numbers[:at_once]
             try:
                 cohort = game.deal(chunk)
-                release = plan.trainer(game.net, cohort, seed=game.seed)
+                release = game.trainer(game.net, cohort, seed=game.seed)
             except torch.cuda.OutOfMemoryError as error:
-                plan = _smaller(plan, game.net, len(chunk), error)
+                at_once = _fewer(len(chunk), tile, error)
             else:
                 yield cohort, release
                 del cohort, release  # free them before the next chunk
                 numbers = numbers[len(chunk) :]
 
 
-class _Plan(NamedTuple):
-    """How the remaining models are trained."""
-
-    trainer: Trainer
-    tile: int  # models computed at a time
-    chunk: int  # models trained per call, whole tiles
-
-
-def _smaller(plan: _Plan, net: nn.Module, count: int, error: torch.cuda.OutOfMemoryError) -> _Plan:
-    """The plan after `count` models did not fit: half the chunk, else a smaller tile."""
-    trainer, tile, _ = plan
-    if count > tile:
-        chunk = max(count // tile // 2, 1) * tile
-        words = f"Local: out of GPU memory with {count} models at a time; continuing with {chunk}."
-        warnings.warn(f"{words} Results do not change.", RuntimeWarning, stacklevel=3)
-        return plan._replace(chunk=chunk)
-    kind, with_tile = type(trainer).__name__, trainer_facts(trainer, net, 1).with_tile
-    if count == 1 or with_tile is None:
+def _fewer(count: int, tile: int, error: torch.cuda.OutOfMemoryError) -> int:
+    """Half of the models that did not fit, in whole tiles; smaller tiles would change the last digits of models."""
+    if count <= tile:
         raise torch.cuda.OutOfMemoryError(
-            f"Local: out of GPU memory with {count} models, and {kind} cannot train fewer at a time. Free GPU memory, "
-            "use fewer known records, smaller batches or a smaller net, or move the records to the CPU "
-            '(Records.to("cpu")).'
+            f"Local: out of GPU memory with {count} models in one tile. Free GPU memory, train fewer at a time (like "
+            f"GD(tile={max(count // 2, 1)})), use fewer known records, smaller batches or a smaller net, or move the "
+            'records to the CPU (Records.to("cpu")).'
         ) from error
-    while tile >= count:  # by halving, the models before and after fill whole tiles
-        tile //= 2
-    words = f"Local: out of GPU memory with {count} models in one tile; continuing with tiles of {tile}. Models of "
-    words += f"different tile sizes agree to rounding only. Use {kind}(tile={tile}) to avoid this."
-    warnings.warn(words, RuntimeWarning, stacklevel=3)
-    return _Plan(with_tile(tile), tile, tile)
+    fewer = max(count // tile // 2, 1) * tile
+    words = f"Local: out of GPU memory with {count} models at a time; continuing with {fewer}."
+    warnings.warn(f"{words} Results do not change.", RuntimeWarning, stacklevel=3)
+    return fewer
 
 
 def _affordable(net: nn.Module, secrets: Records) -> int:

@@ -7,13 +7,13 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, Generic, NamedTuple, TypeVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Cohort, Game, Hints, Records, Release, Threat, Trainer
+from lostwax.games import Cohort, Game, Hints, Records, Release, Threat
 from lostwax.games.nouns import sending
 from lostwax.provenance import build, build_of, differences
 from lostwax.shadows.game import Local, OtherBuild, released, task_spans
@@ -21,6 +21,8 @@ from lostwax.shadows.game import Local, OtherBuild, released, task_spans
 RETRIES = 10  # of lost chunks, one after another, while none finishes
 MAX_WAITING = 32  # chunks that are held until an earlier one finishes
 LOOPBACK = "127.0.0.1"
+
+Task = TypeVar("Task", range, int)
 
 
 @final
@@ -42,37 +44,53 @@ class Ray:
         check_fields(self, workers=at_least(1))
         _import_ray()
 
-    def __call__(
-        self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
-    ) -> Iterator[tuple[Cohort, Release]]:
+    def __call__(self, game: Game, models: int) -> Iterator[tuple[Cohort, Release]]:
         """Models 0 .. models - 1 in order, in chunks of some tiles."""
         if models < 1:
             raise ValueError(f"Ray: expected models >= 1, got {models}.")
-        game = Game(net, trainer, threat, pool, seed)
         return self._in_order(game, task_spans(game, models))
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
         """The spans as they finish, so that a slow or lost worker does not delay the others."""
-        return self._finished(game, spans, lambda: True)
+        return self._models(game, spans, lambda: True)
+
+    def each(
+        self, compute: Callable[[int], dict[str, Tensor]], numbers: Iterable[int]
+    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """The numbers as they finish. What workers of other versions would compute otherwise is computed here."""
+        for number, tensors, made_with in self._finished(_compute, compute, numbers, lambda: True):
+            yield number, tensors if made_with is None else compute(number)
 
     def _in_order(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
         """The spans in order; only a few wait for an earlier one, which bounds memory."""
         waiting: dict[int, tuple[Cohort, Release]] = {}
         due = 0
-        for cohort, release in self._finished(game, spans, lambda: len(waiting) < MAX_WAITING):
+        for cohort, release in self._models(game, spans, lambda: len(waiting) < MAX_WAITING):
             waiting[int(cohort.index[0])] = cohort, release
             while due in waiting:
                 chunk = waiting.pop(due)
                 due += len(chunk[0])
                 yield chunk
 
-    def _finished(
+    def _models(
         self, game: Game, spans: Iterable[range], has_room: Callable[[], bool]
     ) -> Iterator[tuple[Cohort, Release]]:
-        """The spans as they finish. New spans are requested while `has_room`; lost ones are trained again after them.
+        """The spans as they finish; new ones are requested while `has_room`."""
+        for span, params, made_with in self._finished(_train, game, spans, has_room):
+            cohort = game.deal(span)
+            release = released(game, cohort, params)
+            if made_with is not None:
+                release = OtherBuild(release.params, release.steps, made_with=made_with)
+            yield cohort, release
 
-        A lost chunk counts as a failure only if no other finished while it was trained: losing workers again and again
-        delays, but a chunk that always ends its worker is reported once the others are done.
+    def _finished(
+        self, work: Callable[[Any, Task], Any], subject: Any, tasks: Iterable[Task], has_room: Callable[[], bool]
+    ) -> Iterator[tuple[Task, dict[str, Tensor], dict[str, str] | None]]:
+        """`work(subject, task)` of each task as it finishes, and the worker's versions if they are not those here.
+
+        New tasks are requested while `has_room`; lost ones are done again after them. A lost task counts as a failure
+        only if no other finished meanwhile: losing workers again and again delays, but a task that always ends its
+        worker is reported once the others are done.
         """
         ray = _import_ray()
         self._connect(ray)
@@ -80,26 +98,26 @@ class Ray:
         gpus = int(resources.get("GPU", 0))
         slots = gpus or max(int(resources.get("CPU", 1)), 1)
         slots = min(slots, self.workers or slots)
-        tasks = self.workers or 2 * slots  # Ray runs one per slot; the others wait, so that no slot is idle
-        train = ray.remote(_train).options(num_cpus=1, num_gpus=1 if gpus else 0, max_retries=0)
+        at_once = self.workers or 2 * slots  # Ray runs one per slot; the others wait, so that no slot is idle
+        remote = ray.remote(work).options(num_cpus=1, num_gpus=1 if gpus else 0, max_retries=0)
         with sending():
-            game_in_cluster = ray.put(game)
-        new_spans, lost_spans = iter(spans), deque[range]()
-        running: dict[Any, _Attempt] = {}
+            subject_in_cluster = ray.put(subject)
+        new_tasks, lost_tasks = iter(tasks), deque[Task]()
+        running: dict[Any, _Attempt[Task]] = {}
         results = failures = 0
 
         def start() -> None:
-            while len(running) < tasks and failures <= RETRIES:
-                span = next(new_spans, None) if has_room() else None
-                again = span is None
-                if span is None and lost_spans:
-                    span = lost_spans.popleft()
-                elif span is None and len(running) < slots:  # a lost one is trained twice where nothing else is left
-                    spans_again = [attempt.span for attempt in running.values() if attempt.again]
-                    span = next((span for span in spans_again if spans_again.count(span) == 1), None)
-                if span is None:
+            while len(running) < at_once and failures <= RETRIES:
+                task = next(new_tasks, None) if has_room() else None
+                again = task is None
+                if task is None and lost_tasks:
+                    task = lost_tasks.popleft()
+                elif task is None and len(running) < slots:  # a lost one is done twice where nothing else is left
+                    tasks_again = [attempt.task for attempt in running.values() if attempt.again]
+                    task = next((task for task in tasks_again if tasks_again.count(task) == 1), None)
+                if task is None:
                     return
-                running[train.remote(game_in_cluster, span)] = _Attempt(span, results, failures, again)
+                running[remote.remote(subject_in_cluster, task)] = _Attempt(task, results, failures, again)
 
         try:
             while True:
@@ -109,47 +127,43 @@ class Ray:
                 (promise,), _ = ray.wait(list(running))
                 attempt = running.pop(promise)
                 try:
-                    trained = ray.get(promise)
+                    result = ray.get(promise)
                 except ray.exceptions.RayTaskError as error:
                     raise error.cause from None  # the original exception
                 except ray.exceptions.RayError as error:  # its worker or machine was lost
-                    if attempt.span not in (other.span for other in running.values()):
-                        lost_spans.append(attempt.span)
+                    if attempt.task not in (other.task for other in running.values()):
+                        lost_tasks.append(attempt.task)
                     if attempt.results == results:
                         failures = max(failures, attempt.failures + 1)  # a lost machine loses several at once
                     if failures > RETRIES and not running:  # a result of the others would show progress
                         raise RuntimeError(
-                            f"Ray: models {attempt.span.start} to {attempt.span.stop - 1} failed after {RETRIES} "
-                            f"retries ({error}). If workers run out of memory, use fewer workers or a smaller tile. "
-                            "Models that are already in a store are kept."
+                            f"Ray: {_named(attempt.task)} failed after {RETRIES} retries ({error}). If workers run out "
+                            "of memory, use fewer workers or a smaller tile. Models that are already in a store are "
+                            "kept."
                         ) from error
                     continue
-                params, made_with = self._checked(trained)
+                tensors, made_with = self._checked(result)
                 results, failures = results + 1, 0
-                for other in [other for other, twin in running.items() if twin.span == attempt.span]:
+                for other in [other for other, twin in running.items() if twin.task == attempt.task]:
                     del running[other]  # it is left to end: a worker that is killed takes seconds to come back
-                start()  # before the caller writes these models
-                cohort = game.deal(attempt.span)
-                release = released(game, cohort, params)
-                if made_with is not None:
-                    release = OtherBuild(release.params, release.steps, made_with=made_with)
-                yield cohort, release
+                start()  # before the caller writes this result
+                yield attempt.task, tensors, made_with
         finally:
             for promise in running if ray.is_initialized() else ():  # whoever needs no more results ends their tasks
                 ray.cancel(promise, force=True)
 
-    def _checked(self, trained: Any) -> tuple[dict[str, Tensor], dict[str, str] | None]:
-        """The weights, and the worker's versions if they differ from those here; raises unless that is allowed."""
-        params, stated = trained if isinstance(trained, tuple) else (trained, {})  # workers up to 0.2.0 state nothing
+    def _checked(self, result: Any) -> tuple[dict[str, Tensor], dict[str, str] | None]:
+        """The tensors, and the worker's versions if they differ from those here; raises unless that is allowed."""
+        tensors, stated = result if isinstance(result, tuple) else (result, {})  # workers up to 0.2.0 state nothing
         made_with = build_of(stated)
         if made_with == build():
-            return params, None
+            return tensors, None
         if not self.allow_mixed:
             raise RuntimeError(
                 f"Ray: a worker would train other models than this process: {differences(made_with, 'the worker')}. "
                 "Install the same versions on all machines. To mix them all the same: Ray(allow_mixed=True)."
             )
-        return params, made_with
+        return tensors, made_with
 
     def _connect(self, ray: Any) -> None:
         if ray.is_initialized():
@@ -186,10 +200,10 @@ def _start(ray: Any, **settings: Any) -> None:
         raise RuntimeError(f"its ports cannot be kept to {LOOPBACK} with ray {ray.__version__}, and are closed again")
 
 
-class _Attempt(NamedTuple):
-    """A chunk that is being trained, and how many results and failures there were when it was started."""
+class _Attempt(NamedTuple, Generic[Task]):
+    """A task that is being done, and how many results and failures there were when it was started."""
 
-    span: range
+    task: Task
     results: int
     failures: int
     again: bool  # it was lost before
@@ -221,6 +235,15 @@ def _train(game: Game, span: range) -> tuple[dict[str, Tensor], dict[str, str]]:
         game = game._replace(threat=_OnGPU(game.threat))
     ((_, release),) = Local().parts(game, [span])
     return {name: value.cpu() for name, value in release.params.items()}, build()
+
+
+def _compute(compute: Callable[[int], dict[str, Tensor]], number: int) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """On a worker: what it gives for this number, and the versions."""
+    return compute(number), build()
+
+
+def _named(task: range | int) -> str:
+    return f"number {task}" if isinstance(task, int) else f"models {task.start} to {task.stop - 1}"
 
 
 def _import_ray() -> Any:

@@ -118,7 +118,6 @@ class StoredGame:
 
     @property
     def folder(self) -> str:
-        """A hash of the description."""
         return key(self.description)
 
     def present(self) -> set[int]:

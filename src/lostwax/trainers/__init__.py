@@ -1,8 +1,7 @@
 """Trainers: training algorithms, for one model or for many at once."""
 
 from lostwax.trainers.descent import GD, SGD, Adam, AdamW
-from lostwax.trainers.dpsgd import DPSGD
-from lostwax.trainers.last_weights import last_weights
+from lostwax.trainers.dpsgd import DPSGD, last_weights
 from lostwax.trainers.optimum import Optimum
 from lostwax.trainers.pairs import Negated, Paired, Unlearned
 

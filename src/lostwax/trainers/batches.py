@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
@@ -17,8 +18,6 @@ from lostwax.games import Cohort
 from lostwax.seeds import generator, key
 from lostwax.trainers.stacked import Batch, Part
 
-STEPS_TOGETHER = 8  # steps sampled at once; fewer ...
-MAX_DRAWS = 1 << 24  # ... if that takes more draws (of 8 bytes) than this
 POSITIVE = 2**63 - 1  # all bits of an int64 except its sign
 
 
@@ -103,23 +102,20 @@ def pool(cohort: Cohort) -> Callable[[Tensor], Part]:
 # each step is explained with a record than without it (in nats), it says how much better all steps are.
 
 
-class Law(Protocol):
+class Law(ABC):
     """How batches are drawn."""
 
-    @property
-    def rate(self) -> float:
-        """The share of the steps that a record is in, on average."""
+    hidden = False  # True if the draws of other records would reveal the secret's, and ceilings assume that they do not
 
-    @property
-    def hidden(self) -> bool:
-        """True if the draws of other records would reveal the secret's, and ceilings assume that they do not."""
-
+    @abstractmethod
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
         """Bool (m, n) for every step, shared records first, private to each model; None for all records."""
 
     def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
         """(m,) whether the secret is in a step, if the draws of all others (m, n - 1) reveal it."""
+        return None
 
+    @abstractmethod
     def evidence(self, gains: Iterator[Tensor]) -> Tensor:
         """The log-likelihood ratio of all steps, from that of each step if the record is in it (...)."""
 
@@ -158,19 +154,8 @@ def _check_size(cohort: Cohort, n: int) -> None:
         raise ValueError(f"DPSGD: expected training sets of {n} records, as batches say, got {cohort.records}.")
 
 
-class _Unrevealing:
-    """A law under which the draws of other records do not reveal the secret's."""
-
-    @property
-    def hidden(self) -> bool:
-        return False
-
-    def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
-        return None
-
-
 @dataclass(frozen=True)
-class Independent(_Unrevealing):
+class Independent(Law):
     """Poisson sampling: each record in each step with probability `rate`."""
 
     rate: float
@@ -181,10 +166,8 @@ class Independent(_Unrevealing):
             yield from repeat(None, self.steps)
             return
         ours, models = key(seed, "sample"), cohort.index.to(cohort.own.inputs.device)
-        at_once = max(1, min(STEPS_TOGETHER, MAX_DRAWS // (len(cohort) * cohort.records)))
-        for first in range(0, self.steps, at_once):
-            turns = min(at_once, self.steps - first)
-            yield from philox.happens(ours, models, cohort.records, self.rate, turn=first, turns=turns).unbind(1)
+        for step in range(self.steps):
+            yield philox.happens(ours, models, cohort.records, self.rate, turn=step)
 
     def evidence(self, gains: Iterator[Tensor]) -> Tensor:
         """sum_t ln(1 - q + q exp(gain_t))."""
@@ -195,7 +178,7 @@ class Independent(_Unrevealing):
 
 
 @dataclass(frozen=True)
-class IndependentUpTo(_Unrevealing):
+class IndependentUpTo(Law):
     """Poisson sampling of `n` records; a batch of more than `largest` is cut to that size, at random."""
 
     rate: float
@@ -217,16 +200,12 @@ class IndependentUpTo(_Unrevealing):
 
 
 @dataclass(frozen=True)
-class InBins(_Unrevealing):
+class InBins(Law):
     """Balls in bins: each record in one step per epoch, chosen uniformly and independently, anew or once for all."""
 
     per_epoch: int
     epochs: int
     redrawn: bool = True
-
-    @property
-    def rate(self) -> float:
-        return 1 / self.per_epoch
 
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
         for epoch in range(self.epochs):
@@ -247,7 +226,7 @@ class InBins(_Unrevealing):
 
 
 @dataclass(frozen=True)
-class InTurns(_Unrevealing):
+class InTurns(Law):
     """A new random order in every epoch, or always the same, cut into batches of equal size (up to one record).
 
     Whoever knows the batches of all other records knows the secret's too: the only batch that lacks one.
@@ -256,10 +235,6 @@ class InTurns(_Unrevealing):
     per_epoch: int
     epochs: int
     shuffled: bool = True
-
-    @property
-    def rate(self) -> float:
-        return 1 / self.per_epoch
 
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
         n = cohort.records
@@ -283,7 +258,7 @@ class InTurns(_Unrevealing):
 
 
 @dataclass(frozen=True)
-class WithoutReplacement(_Unrevealing):
+class WithoutReplacement(Law):
     """Each step draws `b` of `n` records, independently of other steps.
 
     The draws of other records are not published: they would reveal the secret's. If all others have the same gradient,
@@ -299,7 +274,7 @@ class WithoutReplacement(_Unrevealing):
         return self.b / self.n
 
     @property
-    def hidden(self) -> bool:
+    def hidden(self) -> bool:  # type: ignore[override]
         """Unless batches are full."""
         return self.b < self.n
 

@@ -34,6 +34,7 @@ class Descent(Stepwise, ABC):
 
     takes_tokens: ClassVar[bool] = True
     takes_dropout: ClassVar[bool] = True
+    takes_batch_norm: ClassVar[bool] = True
     linear_update: ClassVar[bool] = False  # whether `update` is linear in state and gradient
     place: int | None = field(default=None, metadata={"identity": "if set"})  # of the secret among the records
 
@@ -62,7 +63,6 @@ class Descent(Stepwise, ABC):
             private_order=private_order,
             takes_tokens=self.takes_tokens,
             first_rounds=self.first_rounds,
-            with_tile=self.with_tile,
         )
 
     @final
@@ -200,7 +200,6 @@ class SGD(HeavyBall):
 
     @property
     def batches(self) -> Batches:
-        """Batches of `batch_size`; the last of an epoch may be smaller."""
         return Batches(epochs=self.epochs, size=self.batch_size, order_seed=self.order_seed, place=self.place)
 
 
@@ -223,7 +222,6 @@ class Adaptive(Descent, ABC):
 
     @property
     def batches(self) -> Batches:
-        """All records at once, or batches of `batch_size`."""
         return Batches(epochs=self.epochs, size=self.batch_size, order_seed=self.order_seed, place=self.place)
 
     def buffers(self, params: Params) -> tuple[Params, ...]:
@@ -331,12 +329,3 @@ def stepped(
         return after, update(*moved)
     tangents: State = torch.func.vmap(along)(*moved)
     return after, tangents.map(lambda value: value.squeeze(1))  # (r, 1, ...) -> (r, ...)
-
-
-def own_slopes(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Params]:
-    """d loss(secret) / d parameters before every step, (m, ...); with several secrets, of their mean loss."""
-    secret_records = cohort.own.to(trainer.computes_in(net))
-    ours = Architecture.of(net, secret_records.inputs.device, trainer.computes_in(net))
-    secrets = Batch(shared=(), own=((secret_records.inputs, secret_records.y),))  # (m, k, ...)
-    for step in trainer.transcript(net, cohort, seed=seed):
-        yield gradient(ours, trainer.loss, dict(step.params), secrets)

@@ -40,6 +40,7 @@ from lostwax.trainers.stacked import (
     Batch,
     Gradient,
     Params,
+    batch_norms,
     device_kind,
     flat,
     gradient,
@@ -61,6 +62,8 @@ def response_objection(trainer: Trainer, net: nn.Module, n: int) -> str | None:
     name, facts = type(trainer).__name__, trainer_facts(trainer, net, n)
     if not facts.differentiable:
         return f"{name} has no linear response: torch does not differentiate through it. Train shadow models instead."
+    if batch_norms(net):
+        return f"{name} has no linear response here: batch norm mixes records. Train shadow models instead."
     if not facts.deterministic:
         return (
             f"{name} has no linear response here: initial weights, batch orders or dropout are private, so there is no "

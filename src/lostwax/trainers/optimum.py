@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Cohort, Loss, Records, Release, Stationary, Step, TrainerFacts
-from lostwax.games.fitted import blocks, gram, rounding
+from lostwax.games import Cohort, Loss, Records, Release, Stationary, TrainerFacts
+from lostwax.games.fitted import blocks, rounding
 from lostwax.games.folding import SparseRecords, sparse_factors, sparse_rounding, sparse_sum
 from lostwax.losses import CrossEntropy
 from lostwax.nets import linear_layer
@@ -28,7 +27,6 @@ from lostwax.trainers.stacked import Architecture
 
 
 DENSE_LIMIT = 3_000  # parameters above which the Hessian is never formed, only multiplied with
-ROW_LIMIT = 6_000  # rows up to which products of all pairs of rows are formed, where parameters outnumber rows
 MAX_CONJUGATE_STEPS = 2_000
 
 
@@ -118,18 +116,26 @@ class _Problem:
         return data_rounding + finfo.eps * self.template.ridges() * self.start.abs() + finfo.tiny
 
     def newton_step(self, theta: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
-        """-H^-1 g, in centred coordinates."""
+        """-H^-1 g, in centred coordinates; in many dimensions by conjugate gradients."""
         if theta.numel() <= DENSE_LIMIT:
             return self._dense_step(theta, gradient)
         parts = zip(*self._parts(self.model(theta)), strict=True)
         outputs, f, y, weight = (torch.cat(part) for part in parts)  # (n, c), (n, D), (n, ...), (n,)
         curvature = curvatures(self.template.loss, outputs, y, weight)  # (n, c, c)
-        diagonal = curvature.diagonal(dim1=1, dim2=2)  # (n, c)
-        start = torch.zeros_like(gradient)
-        separate = bool((curvature == diagonal.diag_embed()).all())  # no record's loss couples two outputs
-        if len(f) <= min(ROW_LIMIT, f.shape[1]) and (self.template.ridge > 0).all() and separate:
-            start = torch.stack([self._row_step(k, diagonal[:, k], f, gradient[k]) for k in range(len(gradient))])
-        return self._matrix_free_step(curvature, f, gradient, noise, start)
+        ridges, penalties = self.template.ridges(), self.template.ridges()
+        if self.template.bias is not None:
+            penalties = ridges + self.template.bias_ridge[:, None] * self.centre.square()
+        diagonal = (curvature.diagonal(dim1=1, dim2=2).mT @ f.square() + penalties).clamp_min(_tiny(f))
+
+        def multiply(v: Tensor) -> Tensor:
+            pushed = torch.einsum("nij,nj->ni", curvature, f @ v.mT)
+            # the Hessian of ridge |W|^2 / 2 + bias_ridge (b' - W m)^2 / 2 times v, in centred coordinates
+            penalised = ridges * self.uncentred(v)
+            if self.template.bias is not None:
+                penalised = penalised - penalised[:, -1:] * self.centre
+            return pushed.mT @ f + penalised + DAMPING * diagonal * v
+
+        return conjugate_gradients(multiply, diagonal, gradient, noise)
 
     def _dense_step(self, theta: Tensor, gradient: Tensor) -> Tensor:
         """With the Hessian: a (D, D) block for each output and each pair of outputs that meet in a record's loss."""
@@ -147,45 +153,6 @@ class _Problem:
             hessian[i, :, j], hessian[j, :, i] = block, block.mT
         return damped_solve(hessian.reshape(1, c * width, c * width), gradient.reshape(1, -1)).reshape(c, width)
 
-    def _row_step(self, k: int, curvature: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
-        """-H^-1 g of output k by products of rows, where parameters outnumber rows.
-
-        With S the curvature of each row, F its features, K = F F^T and B = I + S^1/2 K S^1/2 / ridge (n, n):
-        (F^T S F + ridge I)^-1 F^T S^1/2 = F^T S^1/2 B^-1 / ridge. The intercept's own equation has the pivot
-        1^T S^1/2 B^-1 S^1/2 1 > 0, and its penalty adds a matrix of rank one.
-        """
-        ridge, root = self.template.ridge[k], curvature.clamp_min(0).sqrt()  # (n,)
-        weights = f.shape[1] if self.template.bias is None else f.shape[1] - 1
-        inner = root[:, None] * self._products * (root / ridge)
-        inner.diagonal().add_(1)
-        factor, failed = torch.linalg.cholesky_ex(inner)
-        if failed:  # the curvature overflows: no step
-            return torch.zeros_like(gradient)
-        pulled = torch.cholesky_solve(root[:, None], factor)[:, 0]  # (n,)
-        pivot, along = root @ pulled, (root * pulled) @ f[:, :weights] / ridge  # along: (d,)
-
-        def solve(right: Tensor) -> Tensor:  # (D,), the intercept without its penalty
-            right_weights = right[:weights]
-            seen = torch.cholesky_solve((root * (f[:, :weights] @ right_weights))[:, None], factor)[:, 0]
-            solution = (right_weights - (root * seen) @ f[:, :weights] / ridge) / ridge
-            if self.template.bias is None:
-                return solution
-            intercept = (right[-1:] - along @ right_weights) / pivot.clamp_min(_tiny(f))
-            return torch.cat([solution - along * intercept, intercept])
-
-        step, bias_ridge = -solve(gradient), self.template.bias_ridge[k]
-        if self.template.bias is None or bias_ridge == 0:
-            return step
-        direction = -self.centre
-        direction[-1] = 1
-        moved = solve(direction)
-        return step - moved * (bias_ridge * (direction @ step) / (1 + bias_ridge * (direction @ moved)))
-
-    @cached_property
-    def _products(self) -> Tensor:
-        """(n, n) of the centred rows, without the column of ones; no step changes them."""
-        return gram(self.template.features(self.table.x) - self.centre[: self.template.weight.shape[1]])
-
     def _penalty_hessians(self) -> Tensor:
         """(c, D, D): diag(ridge, 0) + bias_ridge k k^T with k = (-m, 1), for b = k . (W, b')."""
         hessians = self.template.ridges().diag_embed()
@@ -195,23 +162,6 @@ class _Problem:
         k[-1] = 1
         hessians[:, -1, -1] = 0
         return hessians + self.template.bias_ridge[:, None, None] * torch.outer(k, k)
-
-    def _matrix_free_step(self, curvature: Tensor, f: Tensor, gradient: Tensor, noise: Tensor, start: Tensor) -> Tensor:
-        """Conjugate gradients on the Newton equation, preconditioned by the Hessian's diagonal."""
-        ridges, penalties = self.template.ridges(), self.template.ridges()
-        if self.template.bias is not None:
-            penalties = ridges + self.template.bias_ridge[:, None] * self.centre.square()
-        diagonal = (curvature.diagonal(dim1=1, dim2=2).mT @ f.square() + penalties).clamp_min(_tiny(f))
-
-        def multiply(v: Tensor) -> Tensor:
-            pushed = torch.einsum("nij,nj->ni", curvature, f @ v.mT)
-            # the Hessian of ridge |W|^2 / 2 + bias_ridge (b' - W m)^2 / 2 times v, in centred coordinates
-            penalised = ridges * self.uncentred(v)
-            if self.template.bias is not None:
-                penalised = penalised - penalised[:, -1:] * self.centre
-            return pushed.mT @ f + penalised + DAMPING * diagonal * v
-
-        return conjugate_gradients(multiply, diagonal, gradient, noise, start)
 
 
 def _tiny(like: Tensor) -> float:
@@ -245,17 +195,11 @@ class Optimum:
         biases = [] if layer.bias is None else [torch.stack([m.bias for m in models if m.bias is not None])]
         return Release(dict(zip(names, weights + biases, strict=True)))
 
-    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """A single step: the release itself, with gradient zero."""
-        release = self(net, cohort, seed=seed)
-        yield Step(0, release.params, {name: torch.zeros_like(value) for name, value in release.params.items()})
-
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         self._layer(net, cohort)
         return 1
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
-        """Deterministic, with an objective that is minimised exactly."""
         return TrainerFacts(deterministic=True, objective=self.objective, loss=self.loss)
 
     def objective(self, params: Mapping[str, Tensor], records: int) -> Stationary:
@@ -300,17 +244,11 @@ class Optimum:
 
 
 def conjugate_gradients(
-    multiply: Callable[[Tensor], Tensor], diagonal: Tensor, gradient: Tensor, noise: Tensor, start: Tensor | None = None
+    multiply: Callable[[Tensor], Tensor], diagonal: Tensor, gradient: Tensor, noise: Tensor
 ) -> Tensor:
     """The step s with H s = -g to a hundredth of the gradient's excess, preconditioned by the Hessian's diagonal."""
     enough = 1e-2 * excess(gradient, noise)
     step, residual = torch.zeros_like(gradient), -gradient
-    if start is not None and start.any():
-        after = residual - multiply(start)
-        if excess(after, noise) < excess(residual, noise):  # NaN and a step that rounding spoilt are not used
-            step, residual = start, after
-    if excess(residual, noise) <= enough:
-        return step
     scaled = residual / diagonal
     direction, power = scaled, (residual * scaled).sum()
     for _ in range(MAX_CONJUGATE_STEPS):

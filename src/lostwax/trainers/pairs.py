@@ -7,7 +7,7 @@ training record is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import above, at_least, check_fields, expect
-from lostwax.games import Cohort, Loss, LossFacts, Records, Release, Step, Trainer, TrainerFacts
+from lostwax.games import Cohort, Loss, LossFacts, Records, Release, Trainer, TrainerFacts
 from lostwax.games.facts import ModelPairs, loss_facts, trainer_facts
 from lostwax.inits import Numbers, Params, StartsFrom
 from lostwax.seeds import generator
@@ -28,7 +28,6 @@ class _From:
     params: Mapping[str, Tensor]  # (m, ...)
 
     def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
-        """Those of some of the models."""
         models = torch.as_tensor(numbers)
         return {name: value[models.to(value.device)].double() for name, value in self.params.items()}
 
@@ -40,20 +39,16 @@ class Negated:
     inner: Loss
 
     def facts(self, outputs: int) -> LossFacts:
-        """Those of the inner loss, without a minimum."""
         facts = loss_facts(self.inner, outputs)
         return (facts or LossFacts())._replace(attained=False)
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Minus the loss of each record."""
         return -self.inner(outputs, y)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Minus its derivative by the outputs."""
         return -self.inner.residual(outputs, y)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
-        """The label with this residual."""
         return self.inner.label(outputs, -residual)
 
 
@@ -74,7 +69,6 @@ class Unlearned:
         expect(self, "by", "to be a trainer with an init, such as GD or Adam", isinstance(self.by, StartsFrom))
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
-        """The models after both."""
         return self.after(net, cohort, self.trainer(net, cohort, seed=seed), seed=seed)
 
     def after(self, net: nn.Module, cohort: Cohort, before: Release, *, seed: int) -> Release:
@@ -86,12 +80,7 @@ class Unlearned:
         empty = torch.zeros(len(cohort), 0, dtype=torch.long, device=cohort.index.device)
         return by(net, Cohort(cohort.shared, cohort.shared[empty], numbers), seed=seed)
 
-    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """A single step: the release itself."""
-        return _one_step(self(net, cohort, seed=seed))
-
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
-        """That of training."""
         return self.trainer.tile_size(net, cohort)
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
@@ -149,19 +138,10 @@ class Paired:
         alone = Cohort(base[:-1], base[last], cohort.index[:1])
         return self.trainer(net, dealt, seed=seed), self.trainer(net, alone, seed=seed)
 
-    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """A single step: the difference itself."""
-        return _one_step(self(net, cohort, seed=seed))
-
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
-        """That of training."""
         return self.trainer.tile_size(net, cohort)
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """Random: which public base set it is does not matter to the attack."""
         pairs = ModelPairs(self.trainer, self.base, self.bases, self.block, self.scale)
         return TrainerFacts(deterministic=self.bases == 1, ordered=False, pairs=pairs)
-
-
-def _one_step(release: Release) -> Iterator[Step]:
-    yield Step(0, release.params, {name: torch.zeros_like(value) for name, value in release.params.items()})

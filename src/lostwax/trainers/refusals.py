@@ -14,10 +14,9 @@ from lostwax.games import Cohort, Loss
 from lostwax.games.facts import loss_facts
 from lostwax.inits import trainable
 from lostwax.seeds import generator
-from lostwax.trainers.stacked import Architecture
+from lostwax.trainers.stacked import Architecture, batch_norms
 
 _SCALE = "Scale pixels to [0, 1] first, or use records.to(torch.float32)."
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
@@ -40,19 +39,24 @@ def check_takes(trainer: str, field: str, value: Any, example: str, *arguments: 
     raise TypeError(f"{trainer}: expected {field} to be {example}, got {shown(value)}.")
 
 
-def check_net(net: nn.Module, *, dropout: bool) -> None:
-    """Raise ValueError for modules that cannot be trained many at once; plain nn.Dropout can be if `dropout`."""
+def check_net(net: nn.Module, *, dropout: bool, batch_norm: bool) -> None:
+    """Raise ValueError for modules that cannot be trained many at once.
+
+    Plain nn.Dropout can be if `dropout`, and batch norm that keeps no statistics if `batch_norm`.
+    """
     if any(isinstance(value, nn.parameter.UninitializedParameter) for value in net.parameters()):
         raise ValueError("net: a lazy module is not initialised yet. Run the net once on a record first.")
     if not trainable(net):
         raise ValueError("net: expected at least one parameter with requires_grad=True to train, got none.")
     for name, module in net.named_modules():
         where = f"net: module '{name or type(net).__name__}' ({type(module).__name__})"
-        if isinstance(module, _BATCH_NORMS) or getattr(module, "running_mean", None) is not None:
+        keeps_statistics = getattr(module, "track_running_stats", False)
+        if keeps_statistics or (batch_norms(module) and not batch_norm):
+            without = ", track_running_stats=False (the statistics leak too, and are left out)" if batch_norm else ""
             raise ValueError(
-                f"{where} mixes the records of a batch and keeps running statistics. Use nn.GroupNorm, or your own "
-                "training function: lw.OwnTraining(train). If only a new last layer is trained, audit that layer on "
-                "records.through(backbone)."
+                f"{where} mixes the records of a batch{' and keeps running statistics' if keeps_statistics else ''}. "
+                f"Use nn.GroupNorm{without}, or your own training function: lw.OwnTraining(train). If only a new last "
+                "layer is trained, audit that layer on records.through(backbone)."
             )
         chance = module.p if isinstance(module, _DROPOUTS) else getattr(module, "dropout", 0.0)
         trained = dropout and type(module) is nn.Dropout and module.p < 1
@@ -101,7 +105,7 @@ def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
         before = _random_state(records.device)
         try:
             together, again = net(params, records), net(params, records)
-            alone = [net(params, records[:1]), net(params, records[1:])]
+            alone = [] if batch_norms(net.net) else [net(params, records[:1]), net(params, records[1:])]
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise ValueError(
                 f"net: it cannot take records of shape {tuple(records.shape[1:])} as a batch (n, ...): {error}"
@@ -122,7 +126,7 @@ def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
     # The random state reveals torch's draws, whose results may be equal; the outputs reveal draws from elsewhere.
     if not torch.equal(before, _random_state(records.device)) or not _close(together, again):
         raise ValueError("net: it draws random numbers, so training cannot be repeated. Remove them.")
-    if not _close(together, torch.cat(alone)):
+    if alone and not _close(together, torch.cat(alone)):
         raise ValueError(
             "net: it mixes records: two records together and each alone gave different outputs. Normalise within a "
             "record (nn.GroupNorm, nn.LayerNorm) instead."

@@ -188,7 +188,6 @@ class Adjoints(NamedTuple):
         return total
 
     def along(self, directions: Tensor) -> Adjoints:
-        """Some of the directions."""
         return self._replace(swept=tuple((step, push[directions]) for step, push in self.swept))
 
     def few_steps(self, sample: Records, tolerance: float) -> FewSteps | None:

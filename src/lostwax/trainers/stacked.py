@@ -44,6 +44,12 @@ def shaped(values: Tensor, shapes: Shapes) -> Params:
     return {name: part.reshape(-1, *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
 
+def batch_norms(net: nn.Module) -> bool:
+    """Whether a record's outputs depend on the others of its batch."""
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    return any(isinstance(part, kinds) for part in net.modules())
+
+
 def device_kind(like: Tensor) -> str:
     """The kind of device, by which sizes are chosen."""
     return "cpu" if like.device.type == "cpu" else "cuda"
@@ -63,7 +69,6 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of records per model."""
         return sum(self.sizes)
 
 
@@ -155,11 +160,15 @@ def gradient(net: Architecture, loss: Loss, params: Params, batch: Batch) -> Par
 
 def gradient_by_vmap(net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
     """The same, of any net."""
+    mixing = batch_norms(net.net)
 
     def of_one_model(
         params: Params, shared: tuple[Part, ...], own: tuple[Part, ...], masks: tuple[Params, ...]
     ) -> Params:
         parts = shared + own
+        if mixing and len(parts) > 1:  # one batch
+            parts = ((torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])),)
+            masks = tuple({name: torch.cat([mask[name] for mask in masks]) for name in each} for each in masks[:1])
         inputs = [(x, mask) for (x, _), mask in zip(parts, masks or ({},) * len(parts), strict=True)]
 
         def outputs_of(params: Params) -> tuple[Tensor, ...]:
@@ -433,6 +442,6 @@ class Masks(NamedTuple):
         masks = {}
         for number, (name, (shape, p)) in enumerate(self.layers.items()):
             of_step = key(seed, "dropout", step, number)
-            mask = philox.happens(of_step, models, size * math.prod(shape), 1 - p)  # (m, 1, count)
+            mask = philox.happens(of_step, models, size * math.prod(shape), 1 - p)  # (m, count)
             masks[f"{name}.mask"] = mask.view(len(models), size, *shape).to(like) / (1 - p)
         return masks

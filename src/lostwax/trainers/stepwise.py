@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self, final
 
 import numpy as np
@@ -127,6 +127,7 @@ class Stepwise(ABC):
 
     takes_tokens: ClassVar[bool] = False  # whether inputs may be token numbers
     takes_dropout: ClassVar[bool] = False  # whether nn.Dropout is trained, by private draws
+    takes_batch_norm: ClassVar[bool] = False  # whether a record's gradient may depend on others of its batch
 
     lr: float
     weight_decay: float = 0.0
@@ -155,10 +156,6 @@ class Stepwise(ABC):
         It is only for timing: the learning rate is constant. None if steps differ in cost, or are not counted.
         """
         return None
-
-    @final
-    def with_tile(self, tile: int) -> Self:
-        return replace(self, tile=tile)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         ours, cohort = self._prepare(net, cohort)
@@ -239,7 +236,7 @@ class Stepwise(ABC):
     @final
     def _prepare(self, net: nn.Module, cohort: Cohort) -> tuple[Architecture, Cohort]:
         """Check the net and the records, and bring them to one device and dtype."""
-        check_net(net, dropout=self.takes_dropout)
+        check_net(net, dropout=self.takes_dropout, batch_norm=self.takes_batch_norm)
         check_data(cohort, tokens=self.takes_tokens)
         device, dtype = cohort.own.inputs.device, self.computes_in(net)
         ours = Architecture.of(net, device, dtype)

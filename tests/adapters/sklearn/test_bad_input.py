@@ -74,6 +74,7 @@ def broken(value, row=3, column=2):
             ValueError,
             "one label or row of targets",
         ),
+        ((X, np.zeros((150, 0))), ValueError, "one label or row of targets"),
         ((X, Y + 1), ValueError, "labels that the model was not fitted on in 50 of 150 rows, the first in row 100"),
         ((X, np.where(Y == 0, np.nan, Y)), ValueError, "y holds 50 values"),
         ((X.astype(str) + "a", Y), TypeError, "expected numbers in X"),

@@ -269,29 +269,9 @@ def test_bayesian_ridge_publishes_the_mean_of_the_table():
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
     for model, more in ((BayesianRidge(), weight), (BayesianRidge(), None), (ARDRegression(), None)):
         fit = model.fit(X, y) if more is None else model.fit(X, y, sample_weight=more)
-        fitted = read(fit, (X, y), more)
-        assert fitted.sums
-        assert relative_gradient(fitted) < 1e-9
         audit = lw.audit(fit, (X, y), sample_weight=more)
         assert audit.errors.max() < 1e-6
         assert any("X_offset_" in note for note in map(str, audit.notes))
-
-
-@pytest.mark.parametrize("model", [BayesianRidge(), ARDRegression(threshold_lambda=0.05)], ids=str)
-def test_bayesian_weights_give_the_row_away_too(model):
-    X, y = standardised(load_diabetes)
-    scaler = MinMaxScaler((-1, 3)).fit(np.concatenate([X - 1, X + 1]))
-    fit = clone(model).fit(scaler.transform(X), y)
-    fitted = read(make_pipeline(scaler, fit), (X, y))
-    fitted = replace(fitted, sums=())
-    guess = ClosedForm().leave_one_out(fitted, torch.arange(len(X)))
-    used = fit.coef_ != 0
-    assert used.all() == isinstance(model, BayesianRidge)
-    errors = (guess.records.x[:, 0] - fitted.table.x).abs() / fitted.table.x.std(0)
-    assert errors[:, used].max() < 1e-6
-    if guess.kept is not None:
-        assert ((guess.kept[:, 0] == Kept.EXACT).numpy() == used).all()
-    np.testing.assert_allclose(guess.records.y[:, 0], y, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

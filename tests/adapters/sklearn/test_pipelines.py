@@ -407,4 +407,4 @@ def test_a_table_of_strings_before_steps_that_do_not_check_their_inputs():
     unchanged = make_pipeline(FunctionTransformer(), encoder(), logistic()).fit(frame, y)
     assert lw.audit(unchanged, (frame, y)).finding("as converged").rebuilt.all()
     own = make_pipeline(Own(), logistic()).fit(frame, y)
-    assert any(note.startswith("Refitted: ") for note in map(str, lw.audit(own, (frame, y), max_minutes=1).notes))
+    assert any(note.startswith("Refitted: ") for note in map(str, lw.audit(own, (frame, y), games=8).notes))

@@ -209,8 +209,6 @@ def test_rows_cannot_be_reached_from_the_trainer():
     assert not hasattr(trainer.sealed, "__dict__")
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(trainer)
-    with pytest.raises(ValueError, match="steps"):
-        trainer.transcript(nn.Identity(), None, seed=0)
     assert repr(trainer) == "Refits(GaussianNB)"
 
 

@@ -108,7 +108,7 @@ def test_missing_categories():
     [
         (PCA(2), NUMBERS, Kept.ESTIMATED),
         (TruncatedSVD(2), NUMBERS, Kept.ESTIMATED),
-        (Normalizer(), NUMBERS, Kept.ESTIMATED),
+        (Normalizer(), NUMBERS, Kept.LOST),
         (KBinsDiscretizer(4, encode="ordinal"), NUMBERS, Kept.INTERVAL),
         (KBinsDiscretizer(4), NUMBERS, Kept.INTERVAL),
         (Binarizer(), NUMBERS, Kept.LOST),

@@ -17,7 +17,7 @@ def test_the_row_that_stands_out_is_the_minimum_that_autograd_sees():
     x, y = load_wine(return_X_y=True)
     x = StandardScaler().fit_transform(x)
     fitted = read(LogisticRegression(C=10, tol=1e-10, max_iter=10_000).fit(x, y), (x, y))
-    game = _Game.of(fitted, torch.tensor([3, 80, 120, 150]), generator(0), 0)
+    game = _Game.of(fitted, torch.tensor([3, 80, 120, 150]), generator(0))
     crowd = Crowd.of(game.terms, game.known, game.kinds, game.prior)
     mean, precision = crowd._moments
     seen, precision = game.gap.flatten() - 3 * mean, precision / 3

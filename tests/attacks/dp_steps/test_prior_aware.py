@@ -8,12 +8,13 @@ import torch
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.bounds import best_success
 from lostwax.games import Hints, Knowledge, Records
 from lostwax.games.protocols import refusal
 from lostwax.nets import mlp
 from lostwax.trainers.stacked import Architecture, record_gradients
+from of_papers import paper_lib
 
+best_success = paper_lib("other_bounds").best_success
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 5, 400, seed=0)
 NET = mlp(64, 5, 10)
 FULL = lw.DPSGD(lr=0.5, clip=0.1, noise_multiplier=4.0, steps=10, init=lw.inits.LeCunNormal())

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import linregress, spearmanr
+from scipy.stats import linregress
 from sklearn.linear_model import LinearRegression
 from torch import nn
 
 import lostwax as lw
 from attacks.mnemonist import planted
 from lostwax.access import Neuron, neurons
-from lostwax.attacks.mnemonist import Explanation, Scales, put_back, regress
+from lostwax.attacks.mnemonist import Explanation, put_back, regress
 from lostwax.games import Guess, Records
 
 ATTACKS = [lw.KernelRidge(), lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=100), epochs=20)]
@@ -34,42 +34,6 @@ def test_exactly_the_rows_that_move_hold_the_record(reconstruct, erase, game):
     found = lw.attacks.Mnemonist(masks=100, erase=erase)(reconstruct, knowledge, release, cohort.own, seed=0)
     assert found.holding(by=4) == HELD
     assert set(HELD) <= set(found.holding())
-    scales = lw.attacks.mnemonist.row_scales(knowledge.trainer, knowledge.net, cohort, seed=1)
-    assert found.agreement(scales).pearson.value < -0.8
-
-
-@pytest.mark.slow
-def test_rows_put_back_to_the_mean_tell_what_training_did():
-    """Over initialisations, coefficients go with the scales of the first layer; put back to the start, hardly so."""
-    known, prior, secrets = lw.records.digits().split(200, 300, 30, seed=0)
-    net = lw.nets.mlp(64, 10, 10, activation=nn.ReLU)
-    found = {erase: [] for erase in (lw.attacks.mnemonist.ToStart(), lw.attacks.mnemonist.ToMean())}
-    for seed in range(4):
-        trainer = lw.GD(lr=0.1, momentum=0.9, steps=20, init=lw.inits.LeCunNormal(seed=seed))
-        knowledge = lw.games.Knowledge(net, trainer, lw.Informed(known), lw.access.Weights(), prior)
-        cohort, release = planted.played(knowledge, secrets)
-        reconstruct = lw.KernelRidge().prepare(knowledge, seed=0)
-        scales = lw.attacks.mnemonist.row_scales(trainer, net, cohort, seed=1).of("1")
-        for erase, agreed in found.items():
-            explained = lw.attacks.Mnemonist(masks=60, erase=erase)(reconstruct, knowledge, release, cohort.own, seed=0)
-            agreed.append((explained.agreement(scales).spearman.value, np.nanmean(explained.agreements(scales))))
-    by_start, by_mean = (np.mean(agreed, 0) for agreed in found.values())  # of rows over records, and within each
-    assert (by_mean < -0.4).all()
-    assert (by_mean < by_start - 0.2).all()
-
-
-def test_agreements_are_those_of_each_model_alone():
-    random = np.random.default_rng(0)
-    rows = tuple(Neuron("1", number) for number in range(6))
-    coefficients, scale = torch.from_numpy(random.random((5, 6))), torch.from_numpy(random.standard_normal((5, 3, 4)))
-    scale[4] = 0.0  # nothing is stored
-    found = Explanation(rows, coefficients, torch.zeros(5, 6)).agreements(Scales(rows[1:5], scale))
-    sizes = scale.abs().sum(1)
-    expected = [spearmanr(coefficients[model, 1:5], sizes[model]).statistic for model in range(4)]
-    np.testing.assert_allclose(found[:4], expected)
-    assert np.isnan(found[4])
-    with pytest.raises(ValueError, match="expected scales of the 5 explained models, got those of 2"):
-        Explanation(rows, coefficients, torch.zeros(5, 6)).agreements(Scales(rows, scale[:2]))
 
 
 class Reader:

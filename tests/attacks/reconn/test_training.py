@@ -8,7 +8,13 @@ import torch
 
 from attacks.reconn.game import ATTACK, KNOWN, NET, SECRETS, Leaks, errors, knowledge
 from lostwax.attacks import reconn
+from lostwax.attacks.reconn import LABEL_RIDGES
 from lostwax.games import Informed
+from lostwax.learning.decoders import MLPDecoder
+from lostwax.learning.shadow_tables import shadow_tables
+from lostwax.learning.training import Best
+from lostwax.shadows import Checkpoints
+from lostwax.shadows.checkpoints import KeptState
 
 GAME = knowledge(Leaks())
 THREE = replace(ATTACK, epochs=20, members=3)
@@ -40,6 +46,50 @@ def test_they_are_saved_as_one(three, tmp_path):
     assert torch.equal(THREE.load(folder, GAME)(release).records.x, three(release).records.x)
     with pytest.raises(ValueError, match="saved with members 3, but this is 1"):
         replace(THREE, members=1).load(folder, GAME)
+
+
+def test_a_training_that_was_cut_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
+    """In the second member's third epoch; then nothing is trained again, but with another seed all is."""
+    attack = replace(ATTACK, epochs=5, members=2, patience=4, decoder=MLPDecoder(width=8, dropout=0.2))
+    _, shadows, unseen = shadow_tables(attack, GAME, seed=0)
+    epochs, update = [], Best.update
+
+    def learnt(seed=0, **settings):
+        epochs.clear()
+        return replace(attack, **settings).learn(
+            replace(GAME, engine=Checkpoints(tmp_path)), shadows, unseen, seed=seed
+        )
+
+    def counted(best):
+        epochs.append(best)
+        if len(epochs) == stop:
+            raise KeyboardInterrupt
+        return update(best)
+
+    def decoders(trained):
+        return list(trained.decoder.state_dict().values())
+
+    whole, stop = attack.learn(GAME, shadows, unseen, seed=0), 8
+    monkeypatch.setattr(Best, "update", counted)
+    monkeypatch.setattr(reconn, "SECONDS", 0)
+    with pytest.raises(KeyboardInterrupt):
+        learnt()
+    stop = None
+    labels = len(LABEL_RIDGES)  # the head that reads labels is fitted anew
+    for expected in (3, 0):
+        again = learnt()
+        assert len(epochs) == expected + labels
+        assert all(map(torch.equal, decoders(whole), decoders(again)))
+        assert again.validation_error == whole.validation_error
+    for changed in ({"seed": 1}, {"lr": 1e-3}):
+        learnt(**changed)
+        assert len(epochs) == 10 + labels
+    path = min(tmp_path.iterdir())
+    content = path.read_bytes()
+    for place in range(0, len(content), len(content) // 20):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(ValueError, match=rf"Checkpoints: .*{path.name} .*Delete it, and it is computed again"):
+            KeptState(path).read()
 
 
 @pytest.mark.parametrize("patience", [None, 1])

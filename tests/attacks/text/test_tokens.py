@@ -11,6 +11,7 @@ from lostwax.access import Weights
 from lostwax.attacks.text.attack import table_of
 from lostwax.attacks.text.search import _shifted, _swapped
 from lostwax.games import Cohort, Knowledge
+from of_papers import paper_lib
 
 VOCABULARY, LENGTH = 40, 4
 ATTACK = lw.attacks.Tokens(directions=40, starts=12)
@@ -27,7 +28,7 @@ KNOWN, PRIOR, SECRETS = sentences(16, 0), sentences(40, 1), sentences(2, 2)
 
 def classifier(frozen=False, tied=False, rank=None):
     torch.manual_seed(0)
-    net = lw.nets.TextClassifier(VOCABULARY, LENGTH, width=8, layers=1, tied=tied)
+    net = paper_lib("sentences").TextClassifier(VOCABULARY, LENGTH, width=8, layers=1, tied=tied)
     net.tokens.weight.requires_grad_(not frozen)
     return net if rank is None else lw.nets.lora(net, rank)
 

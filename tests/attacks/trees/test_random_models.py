@@ -89,7 +89,6 @@ BOOSTERS = {
     ("catboost", "CatBoostRegressor"): {
         "rsm": (0.5,),
         "border_count": (4, 32),
-        "grow_policy": ("Depthwise",),
         "nan_mode": ("Max",),
         "feature_border_type": ("Median", "Uniform", "MinEntropy"),
     },

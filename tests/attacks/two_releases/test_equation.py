@@ -96,7 +96,7 @@ def test_units_of_columns_make_no_difference():
 def test_a_row_that_is_known_is_labelled():
     table, _, more, first, second = problem("digits")
     public = PublicSample(more.x[:100], more.x[:100], more.y[:100])
-    solved = solve_changed_row(first, second, public, len(table), same_units(64), row=table.x[ROW])
+    solved = solve_changed_row(first, second, public, len(table), same_units(64), known=table.x[ROW])
     assert int(solved.label) == int(table.y[ROW])
     assert torch.equal(solved.deviation, torch.zeros(64).double())
 

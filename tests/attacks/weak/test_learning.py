@@ -22,7 +22,6 @@ from attacks.weak.game import (
     knowledge,
     victims,
 )
-from lostwax.audits import Audit
 from lostwax.games import Records, Release
 from lostwax.metrics import Null
 
@@ -56,9 +55,7 @@ def test_the_report_is_written(audit, tmp_path):
     assert "Weak adversary" in page
     assert "WeakRecoNN" in page
     for null in Null:
-        assert str(audit.tpr_by_class(null=null)) in str(audit)
-    assert page.count("With a separate threshold for each of 3 classes") == 2
-    assert "in each of 3 classes" not in str(Audit.from_json(tmp_path / "audit.json"))  # which holds no labels
+        assert "in each of 3 classes" in str(audit.tpr_by_class(null=null))
 
 
 def test_the_releases_of_other_games_tell_nothing(trained):

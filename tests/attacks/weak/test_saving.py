@@ -11,6 +11,7 @@ from attacks.weak.game import NET, QUICK, TRAINER, knowledge, victims
 from full_disk import no_file_over
 from lostwax.attacks.weak import training
 from lostwax.attacks.weak.training import Heads
+from lostwax.shadows.checkpoints import KeptState
 
 _, RELEASE = victims(5)
 
@@ -88,33 +89,25 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path):
     kept = replace(QUICK, checkpoint=tmp_path)
     with (
         no_file_over(20_000),
-        pytest.warns(RuntimeWarning, match=r"state\.safetensors could not be.*Training continues"),
+        pytest.warns(RuntimeWarning, match=r"safetensors could not be.*Training continues"),
     ):
         trained = kept.prepare(knowledge(), seed=0)
     assert same(trained, whole)
-    assert [path.name for path in tmp_path.iterdir()] == ["belongs_to.json"]
+    assert not list(tmp_path.iterdir())
     assert same(kept.prepare(knowledge(), seed=0), whole)
-
-
-def test_a_damaged_owner_is_named(tmp_path):
-    kept = replace(QUICK, checkpoint=tmp_path)
-    kept.prepare(knowledge(), seed=0)
-    (tmp_path / "belongs_to.json").write_text("{")
-    with pytest.raises(ValueError, match=r"belongs_to\.json is damaged .*Delete its folder"):
-        kept.prepare(knowledge(), seed=0)
 
 
 def test_a_damaged_state_is_named_wherever_the_damage_is(tmp_path):
     kept = replace(QUICK, checkpoint=tmp_path)
     kept.prepare(knowledge(), seed=0)
-    path, checkpoint = tmp_path / "state.safetensors", training.Checkpoint(tmp_path)
-    content = path.read_bytes()
-    assert checkpoint.read(torch.device("cpu")) is not None
+    (path,) = tmp_path.iterdir()
+    checkpoint, content = KeptState(path), path.read_bytes()
+    assert checkpoint.read() is not None
     for place in (*range(0, 400, 7), *range(400, len(content), len(content) // 200), len(content) - 1):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        with pytest.raises(ValueError, match=r"state\.safetensors (cannot be read|is damaged).*Delete"):
-            checkpoint.read(torch.device("cpu"))
-    with pytest.raises(ValueError, match=r"state\.safetensors is damaged"):
+        with pytest.raises(ValueError, match=r"safetensors (cannot be read|is damaged).*Delete"):
+            checkpoint.read()
+    with pytest.raises(ValueError, match=r"safetensors is damaged"):
         kept.prepare(knowledge(), seed=0)
 
 
@@ -153,18 +146,22 @@ def test_an_edited_number_is_noticed_and_saves_of_earlier_versions_are_read(tmp_
     assert same(QUICK.load(tmp_path, knowledge()), trained)
 
 
-def test_a_checkpoint_of_another_training_is_left_alone(tmp_path):
+def test_each_training_has_a_checkpoint_of_its_own(tmp_path):
     kept = replace(QUICK, checkpoint=tmp_path)
     kept.prepare(knowledge(), seed=0)
-    before = (tmp_path / "state.safetensors").read_bytes()
-    for attack, game, seed, name in (
-        (replace(kept, lr=1e-4), knowledge(), 0, "attack.lr"),
-        (kept, knowledge(replace(TRAINER, steps=11)), 0, "trainer.steps"),
-        (kept, knowledge(), 1, "start"),
+    (first,) = tmp_path.iterdir()
+    before = first.read_bytes()
+    for number, (attack, game, seed) in enumerate(
+        (
+            (replace(kept, lr=1e-4), knowledge(), 0),
+            (kept, knowledge(replace(TRAINER, steps=11)), 0),
+            (kept, knowledge(), 1),
+        ),
+        2,
     ):
-        with pytest.raises(ValueError, match=rf"belongs to another training: its {name} is .*Name another folder"):
-            attack.prepare(game, seed=seed)
-    assert (tmp_path / "state.safetensors").read_bytes() == before
+        assert same(attack.prepare(game, seed=seed), replace(attack, checkpoint=None).prepare(game, seed=seed))
+        assert len(list(tmp_path.iterdir())) == number
+    assert first.read_bytes() == before
 
 
 def test_a_discriminator_is_not_in_a_checkpoint(tmp_path):

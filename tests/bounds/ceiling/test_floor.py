@@ -11,7 +11,8 @@ from scipy.special import entr
 
 from lostwax.bounds import BallsInBins, MeanSquaredError, Poisson, bound
 from lostwax.bounds.ceiling import discrete_floor, gaussian_floor
-from lostwax.bounds.inequalities import renyi_epsilons, step_divergence
+from lostwax.bounds.step_law import step_divergence
+from of_papers import paper_lib
 
 GAMES = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "goals.py"))
 
@@ -78,7 +79,9 @@ def test_the_divergence_of_a_step_is_between_its_bounds():
         exact = step_divergence(noise, rate)
         order_two = math.log1p(rate**2 * math.expm1(1 / noise**2))
         assert exact <= min(rate / (2 * noise**2), order_two) * (1 + 1e-6) + 1e-14
-        assert exact == pytest.approx(renyi_epsilons(noise, rate, 1, [1 + 1e-4])[0], rel=1e-2, abs=1e-13)
+        assert exact == pytest.approx(
+            paper_lib("other_bounds").renyi_epsilons(noise, rate, 1, [1 + 1e-4])[0], rel=1e-2, abs=1e-13
+        )
 
 
 def test_the_information_of_an_epoch_is_above_a_sampled_one():

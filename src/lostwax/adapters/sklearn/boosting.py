@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from torch import Tensor
@@ -13,12 +12,11 @@ from torch import Tensor
 from lostwax.adapters import catboost, lightgbm, xgboost
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
-from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
+from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, named
 from lostwax.adapters.sklearn.trees import boosted_sums
-from lostwax.adapters.trees import BoostedModel, is_read
-from lostwax.games import Cells, Columns, Fitted, Kept, Records, ReleasedTable, Sums
+from lostwax.adapters.trees import BoostedModel
+from lostwax.games import Cells, Columns, Fitted, Kept, Records, ReleasedTable
 from lostwax.games.boosting import BoostedSums
-from lostwax.games.trees import Ints
 from lostwax.records.tables import coded
 
 LIBRARIES = {  # by package, what fitted models of it have
@@ -31,7 +29,7 @@ LIBRARIES = {  # by package, what fitted models of it have
 def is_boosted(model: Any) -> bool:
     """A model of XGBoost, LightGBM or CatBoost: an estimator, a Booster, or what was read from a file."""
     parts = LIBRARIES.get(type(model).__module__.partition(".")[0], ())
-    return is_read(model) or any(hasattr(model, part) for part in parts)
+    return isinstance(model, BoostedModel) or any(hasattr(model, part) for part in parts)
 
 
 def is_booster(model: Any) -> bool:
@@ -41,11 +39,10 @@ def is_booster(model: Any) -> bool:
 
 def _opened(model: Any) -> BoostedModel:
     """The trees of a fitted model."""
-    if is_read(model):
-        read: BoostedModel = model
-        return read
     libraries = {"xgboost": xgboost.model_of, "lightgbm": lightgbm.model_of, "catboost": catboost.model_of}
-    return libraries[type(model).__module__.partition(".")[0]](model)
+    library = libraries.get(type(model).__module__.partition(".")[0])
+    booster: BoostedModel = model if library is None else library(model)
+    return booster
 
 
 def sums_over_rows(model: Any) -> bool:
@@ -65,14 +62,12 @@ def released_sums(model: Any) -> BoostedSums:
 def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor, reader: PipelineReader) -> None:
     """Note what the trees of a model publish about the rows of a place."""
     booster = _opened(model)
-    if booster.gaps and hasattr(place.rows, "toarray"):
+    if booster.gaps and inputs.is_sparse(place.rows):
         raise SettingNotReadError(
             "trees on a sparse X were not read: what is not stored in it counts as missing, not as zero", "."
         )
     _read_categories(booster, place, reader)
     y, _ = _labels(booster, model, labels)
-    for column, counts in booster.label_counts.items():
-        _publish_label_counts(booster.name, column, counts, place, y, weight, reader)
     place = _with_codes(place, booster.no_numbers)
     if (x := as_numbers(place.rows)) is None:
         raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} columns that are no numbers are not read", ".")
@@ -89,8 +84,8 @@ def _read_categories(booster: BoostedModel, place: Place, reader: PipelineReader
     """The categories that the file lists, every one of the data frame, whether trees split them or not."""
     if not booster.categories:
         return
-    kinds = enumerate(getattr(place.rows, "dtypes", ()))
-    columns = [column for column, kind in kinds if getattr(kind, "name", "") == "category"]
+    kinds = place.rows.dtypes if inputs.is_frame(place.rows) else ()
+    columns = [column for column, kind in enumerate(kinds) if kind.name == "category"]
     if len(columns) != len(booster.categories):
         reader.unread.append(
             f"the categories that {booster.name} lists of {len(booster.categories)} columns were not audited: X has "
@@ -100,33 +95,6 @@ def _read_categories(booster: BoostedModel, place: Place, reader: PipelineReader
     reader.publish_categories(booster.name, place, dict(zip(columns, booster.categories, strict=True)))
     names = Columns(tuple(map(str, place.rows.columns)), ()).listed(columns)
     reader.notes.append(f"{booster.name} lists every category of the data frame by name, in: {names}.")
-
-
-def _publish_label_counts(
-    name: str, column: int, counts: Ints, place: Place, y: Tensor, weight: Tensor, reader: PipelineReader
-) -> None:
-    """Note how many rows of each class every category has, if these are the counts of this table."""
-    codes, columns = coded(place.rows)
-    values = columns.categories[column]
-    if y.is_floating_point() or not values or bool(codes[:, column].isnan().any()):
-        return
-    is_value = torch.nn.functional.one_hot(codes[:, column].long(), len(values)).double()  # (n, k)
-    totals = torch.stack([is_value[y == label].sum(0) for label in range(counts.shape[1])])  # (classes, k)
-    if len(counts) != len(values) or sorted(map(tuple, counts.tolist())) != sorted(
-        map(tuple, totals.mT.long().tolist())
-    ):
-        return
-    known = np.array([*values, None], dtype=object)[:-1]
-
-    def back(rebuilt: Cells) -> Cells:
-        numbers = np.nan_to_num(rebuilt.values.astype(np.float64), nan=-1.0)
-        return Cells(known[numbers.argmax(1)][:, None], rebuilt.kept.min(1, keepdims=True))
-
-    sums = Sums(f"{name}'s ctr_data", totals, totals.sum(1), by_label=True, weighted=False)
-    here = place.at([column]).through(back, is_value.numpy())
-    reader.publish(Fitted(name, Records(is_value, y), weight, None, (sums,)), here)
-    which = Columns(columns.names or (), columns.categories).listed([column])
-    reader.notes.append(f"{name}'s ctr_data holds how many rows of each class every category has, of: {which}.")
 
 
 def _labels(booster: BoostedModel, model: Any, labels: NDArray[Any]) -> tuple[Tensor, tuple[object, ...]]:
@@ -140,29 +108,19 @@ def released_booster(model: Any, data: Any, sample_weight: Any = None) -> Releas
     """A Booster, or a file that holds one, and the data it was trained on."""
     booster = _opened(model)
     X, y = inputs.unpack(data)
-    X = X if hasattr(X, "toarray") or hasattr(X, "iloc") else np.asarray(X)
-    x, columns = coded(X.toarray() if hasattr(X, "toarray") else X)
+    X = X if inputs.is_sparse(X) or inputs.is_frame(X) else np.asarray(X)
+    x, columns = coded(inputs.dense(X))
     targets, weight = inputs.targets(y, len(x)), inputs.weights(sample_weight, len(x))
     labels, classes = _labels(booster, booster, targets)
     reader = PipelineReader(columns, list(range(x.shape[1])), labels, weight)
     read_boosted(booster, reader.start(X), targets, weight, reader)
-    return ReleasedTable(
-        name=booster.name,
-        table=Records(x, labels),
-        weight=weight,
-        columns=columns,
-        parts=tuple(reader.parts),
-        classes=classes,
-        notes=tuple(reader.notes),
-        unread=tuple(reader.unread),
-        supervised=True,
-    )
+    return reader.released(booster.name, Records(x, labels), classes=classes)
 
 
 def _with_codes(place: Place, no_numbers: tuple[int, ...] = ()) -> Place:
     """The place after pandas' categories became codes, as the libraries make them; columns without a code are zero."""
     rows = place.rows
-    if not hasattr(rows, "dtypes") or not hasattr(rows, "columns"):
+    if not inputs.is_frame(rows):
         return place
     names = {
         column: tuple(rows.iloc[:, column].cat.categories)
@@ -184,11 +142,7 @@ def _with_codes(place: Place, no_numbers: tuple[int, ...] = ()) -> Place:
     def back(values: Cells) -> Cells:
         cells = values.values.astype(object)
         for column, known in names.items():
-            listed = np.empty(len(known) + 1, dtype=object)
-            listed[:] = [*known, np.nan]
-            numbers = values.values[:, column].astype(np.float64)
-            number = np.where(np.isnan(numbers), len(known), np.nan_to_num(numbers))
-            cells[:, column] = listed[number.clip(0, len(known)).astype(np.intp)]
+            cells[:, [column]] = named(values.columns([column]), names=known).values
         certainty = values.kept.copy()
         certainty[:, list(no_numbers)] = Kept.LOST
         return Cells(cells, certainty)

@@ -1,7 +1,7 @@
 """The way back of bounds: from what trees tell of their inputs to cells of the table.
 
 Each cell is tried *forwards*: a value is possible if the pipeline turns it into inputs that lie within the bounds, in
-the precision of the trees. Categories and bins are tried one by one, and the ends of other intervals are found by
+the precision of the trees. Categories are tried one by one, and the ends of other intervals are found by
 bisection. Only inputs that depend on one column of the table, and rise or fall with it, are used.
 """
 
@@ -27,7 +27,6 @@ from lostwax.records.tables import coded
 CHANGED_ROWS = 64  # in which each cell is changed, to see which inputs depend on it
 MAX_CHANGED_CELLS = 5_000_000  # of these rows
 GRID = 257  # points at which a column is tried, besides its own values
-MAX_LEVELS = 100  # values or bins of a column that are tried one by one
 BEYOND = 4  # ranges of a column, below its minimum and above its maximum, within which bounds are looked for
 HALVINGS = 64  # of a bisection: down to neighbouring numbers in float64
 SLACK = 1e-13  # of an input, which rounding in the steps of a pipeline may change
@@ -112,7 +111,7 @@ class Source:
         draws = np.random.default_rng(0)
         n, rows = len(self.X), int(np.clip(MAX_CHANGED_CELLS // width**2, 4, CHANGED_ROWS))
         base, other = (np.tile(draws.integers(n, size=rows), (width, 1)) for _ in range(2))  # (columns, rows)
-        missing = self.X.isna() if hasattr(self.X, "isna") else np.asarray(self.X) != np.asarray(self.X)
+        missing = self.X.isna() if is_frame(self.X) else np.asarray(self.X) != np.asarray(self.X)
         gaps = np.flatnonzero(np.asarray(missing).max(1))[: rows // 4]  # rows with a cell that has no value
         base[:, : len(gaps)] = gaps
         for column, values in enumerate(cells.T):
@@ -130,7 +129,7 @@ class Source:
         return {column: np.flatnonzero(depends[column] & alone) for column in range(width)}
 
     def levels(self, column: int, values: Floats, inputs: Floats, places: Ints) -> _Listed | None:
-        """A column of numbers that has few values or bins for the forest; None where it has many, or is measured."""
+        """A column of numbers whose values are encoded one by one; None where it has many, or is measured."""
         known = np.unique(values[~np.isnan(values)])
         if self.forward is None or not len(places) or len(known) < 2 or self._of_numbers(column, known) is None:
             return None
@@ -140,32 +139,8 @@ class Source:
         if here is None:
             return every  # an encoder that refuses other numbers
         other = here[:1][:, every.places]
-        if _equal(here[:, every.places], other).all() and not _equal(every.inputs, other).all(1).any():
-            return every  # an encoder that has one code for all other numbers
-        return self._bins(column, values, places)
-
-    def _bins(self, column: int, values: Floats, places: Ints) -> _Listed | None:
-        """The bins of a column whose inputs are steps: bisected between two points with different inputs."""
-        points = _grid(values)
-        here = self._of_numbers(column, points)
-        if here is None or _monotone(here := here[:, places]).all():
-            return None
-        ends = np.flatnonzero(~_equal(here[1:], here[:-1]).all(1))
-        if len(ends) > MAX_LEVELS:
-            return None
-        left, right = points[ends], points[ends + 1]
-        for _ in range(HALVINGS):
-            middle = (left + right) / 2
-            now = self._of_numbers(column, middle)
-            if now is None:
-                return None
-            same = _equal(now[:, places], here[ends]).all(1)
-            left, right = np.where(same, middle, left), np.where(same, right, middle)
-        low, high, levels = np.append(-np.inf, left), np.append(right, np.inf), here[np.append(0, ends + 1)]
-        gap = self._of_numbers(column, np.array([np.nan]))
-        if gap is not None:
-            low, high, levels = np.append(low, np.nan), np.append(high, np.nan), np.vstack([levels, gap[0, places]])
-        return _Listed((low + high) / 2, low, high, levels, places)
+        is_other = _equal(here[:, every.places], other).all() and not _equal(every.inputs, other).all(1).any()
+        return every if is_other else None  # an encoder that has one code for all other numbers
 
     def measured(self, number: int, column: int, values: Floats, inputs: Floats, places: Ints) -> _Measured | None:
         """A column of numbers with inputs that rise or fall with it."""
@@ -280,11 +255,9 @@ class Source:
 
 @dataclass(frozen=True)
 class _Listed:
-    """A column with few values or bins: each with its inputs."""
+    """A column of few values: each with its inputs."""
 
     values: Floats  # (k,) numbers or codes; NaN: missing
-    low: Floats  # (k,) of a bin; otherwise the value
-    high: Floats
     inputs: Floats  # (k, places)
     places: Ints  # which inputs these are
 
@@ -293,7 +266,7 @@ class _Listed:
         """Every value of a column, with the inputs of the rows that have it."""
         each, first, place = np.unique(values, return_index=True, return_inverse=True)
         places = places[_equal(inputs[:, places], inputs[first][place][:, places]).all(0)]  # by the value alone
-        return cls(each, each, each, inputs[first][:, places], places)
+        return cls(each, inputs[first][:, places], places)
 
     def fits(self, bounds: Bounds) -> Bools:
         """(g, k) which values have inputs within the bounds; all of them where none has."""
@@ -304,17 +277,13 @@ class _Listed:
 
     def known(self, fits: Bools) -> Known:
         """The values that are left: the one in their middle, and the limits of all."""
-        left = fits & ~np.isnan(self.low)
-        counts, gaps = left.sum(1), np.asarray((fits & np.isnan(self.low)).any(1))
-        low = np.where(left, self.low, np.inf).min(1)
-        high = np.where(left, self.high, -np.inf).max(1)
+        left = fits & ~np.isnan(self.values)
+        counts, gaps = left.sum(1), np.asarray((fits & np.isnan(self.values)).any(1))
+        low = np.where(left, self.values, np.inf).min(1)
+        high = np.where(left, self.values, -np.inf).max(1)
         middle = ((left.cumsum(1) == (counts[:, None] + 1) // 2) & left).argmax(1)
-        bins = bool((self.low < self.high).any())
-        kept = np.select(
-            [fits.all(1), counts == 0, (counts == 1) & ~gaps],
-            [Kept.LOST, Kept.EXACT, Kept.INTERVAL if bins else Kept.EXACT],
-            Kept.INTERVAL if bins else Kept.SET,
-        )
+        exact = (counts == 0) | ((counts == 1) & ~gaps)
+        kept = np.select([fits.all(1), exact], [Kept.LOST, Kept.EXACT], Kept.SET)
         none = (kept == Kept.LOST) | (counts == 0)
         values = np.where(none, np.nan, self.values[middle])
         return values, kept.astype(np.uint8), np.where(none, -np.inf, low), np.where(none, np.inf, high), gaps

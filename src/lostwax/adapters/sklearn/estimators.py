@@ -143,25 +143,6 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     return _at_optimum(estimator, y, weight, _linear(estimator, loss, _chosen(estimator, "alpha")))
 
 
-@read_estimator.register(linear_model.BayesianRidge)
-@read_estimator.register(linear_model.ARDRegression)
-def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    model = _linear(
-        estimator, losses.SquaredError(), 1 / estimator.alpha_
-    )  # |out - y|^2 / 2 + sum_j lambda_j w_j^2 / 2 alpha
-    precision = torch.from_numpy(published(estimator, "lambda_")).expand(model.weight.shape[1])
-    dropped = precision >= vars(estimator).get("threshold_lambda", torch.inf)
-    unit = precision.sqrt()  # w_j sqrt(lambda_j) is the weight of f_j / sqrt(lambda_j)
-    model = replace(model, weight=model.weight * unit, scale=unit, dropped=dropped if dropped.any() else None)
-    reading = _at_optimum(estimator, y, weight, model)
-    if not estimator.fit_intercept:
-        return reading
-    count, name = weight.sum()[None], type(estimator).__name__
-    mean = torch.from_numpy(published(estimator, "X_offset_"))
-    sums = Sums(f"{name}'s X_offset_", mean[None] * count, count, by_label=False, weighted=True)
-    return replace(reading, sums=(sums,))
-
-
 @read_estimator.register(linear_model.HuberRegressor)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     scale = float(estimator.scale_)  # sum_i 2 Huber_i / scale_ + alpha |w|^2
@@ -324,6 +305,20 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     sums = Sums("GaussianNB's theta_", means * counts[:, None], counts, by_label=True, weighted=True)
     numbers, classes = class_numbers(y, estimator.classes_), tuple(estimator.classes_.tolist())
     return Reading(numbers, weight, sums=(sums,), classes=classes)
+
+
+def targets_of(loss: Loss, y: Array, outputs: int = 1) -> tuple[Tensor, tuple[object, ...]]:
+    """Labels as the loss of a model takes them, and the names of their classes."""
+    facts = loss_facts(loss, outputs)
+    if facts is None or facts.classes is None:
+        return regression_targets(y, 1), ()
+    names = np.unique(y)
+    if len(names) != facts.classes:
+        raise ValueError(
+            f"audit: expected y with {facts.classes} classes, got {len(names)} values. Pass the labels of single "
+            "records, not shares or counts."
+        )
+    return class_numbers(y, names), tuple(names.tolist())
 
 
 def _chosen(estimator: Any, name: str, default: float = 0.0) -> Any:

@@ -11,8 +11,10 @@ from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 from sklearn.utils.class_weight import compute_sample_weight
 
+from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import Array
-from lostwax.adapters.trees import EPSILON, Grown, other_data
+from lostwax.adapters.sklearn.inputs import other_data
+from lostwax.adapters.trees import EPSILON, Grown
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree, in_float32
 
 MEANS = ("squared_error", "friedman_mse", "poisson")  # criteria for which a node's value is the mean of its labels
@@ -30,7 +32,7 @@ class Targets(NamedTuple):
     def of(cls, estimator: Any, labels: Array) -> Targets | None:
         """The labels of a classifier or regressor; None if there are several per row with class weights."""
         if labels.ndim > 1 and is_classifier(estimator):
-            if getattr(estimator, "class_weight", None) is not None:
+            if attributes(estimator).get("class_weight") is not None:
                 return None
             numbers = np.stack([np.unique(column, return_inverse=True)[1] for column in labels.T], 1)
             return cls(numbers.astype(np.float64), np.arange(labels.shape[1]))
@@ -54,7 +56,6 @@ class TreeSample(NamedTuple):
     targets: Targets | None = None  # None: not the labels of the table
     columns: Ints | None = None  # the columns that it saw; None: all
     repeats: bool = False  # nodes count a row as often as it was drawn
-    missing_right: bool = False  # rows without a value went right while it was grown, whatever its nodes say
 
     @property
     def inside(self) -> Bools | None:
@@ -92,13 +93,6 @@ def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: 
     return replace(tree, between_neighbours=not off.any())
 
 
-def fit_the_trees(samples: Iterable[TreeSample], x: Floats) -> bool:
-    """Whether every node has as many of the rows of x (n, d) as it says."""
-    cast = in_float32(x)
-    grown = (Grown.of(tree_of(sample), cast, inside=sample.inside) for sample in samples)
-    return not any(len(tree.misfits()) for tree in grown)
-
-
 def tree_of(sample: TreeSample) -> Tree:
     """What the nodes of one tree say."""
     nodes = sample.tree.tree_
@@ -115,7 +109,7 @@ def tree_of(sample: TreeSample) -> Tree:
         threshold=nodes.threshold.copy(),
         left=nodes.children_left.copy(),
         right=nodes.children_right.copy(),
-        missing_left=nodes.missing_go_to_left.astype(np.bool_) & (not sample.missing_right),
+        missing_left=nodes.missing_go_to_left.astype(np.bool_),
         size=nodes.n_node_samples.astype(np.float64),
         share=None if inside is None else inside.astype(np.float64),
         rounding=np.full(nodes.node_count, np.inf if sample.repeats else 0.0),
@@ -148,8 +142,17 @@ def _label_sums(sample: TreeSample) -> LabelSums | None:
     return LabelSums(means * weight[:, None], row_weight, rounding)
 
 
-def times_drawn(estimator: Any, rows: int) -> Sequence[Floats | None]:
-    """(n,) how often each row was drawn for each tree; None where this cannot be drawn again."""
+def root_sums(name: str, mean: Floats, targets: Targets, weight: Floats, error: float, nodes: int) -> LabelSums:
+    """The sum of the labels of all rows, from the first prediction, their `mean`; raises if it is that of others."""
+    total, totals = weight.sum(), np.zeros(targets.values.shape[1])
+    totals[targets.columns] = mean * total
+    if (np.abs(weight @ targets.values - totals) > error).any():
+        raise other_data(name, "its first prediction is not the mean of these labels")
+    return LabelSums.of_root(totals, weight, error, nodes)
+
+
+def times_drawn(estimator: Any, rows: Ints, n: int) -> Sequence[Floats | None]:
+    """(n,) how often each of the rows was drawn for each tree; None where this cannot be drawn again."""
     unknown = [None] * len(estimator.estimators_)
     try:
         drawn = list(estimator.estimators_samples_)
@@ -157,7 +160,7 @@ def times_drawn(estimator: Any, rows: int) -> Sequence[Floats | None]:
         return unknown
     if len(drawn) != len(unknown):  # with warm_start only some seeds are kept
         return unknown
-    return [np.bincount(numbers, minlength=rows).astype(np.float64) for numbers in drawn]
+    return [np.bincount(rows[numbers], minlength=n).astype(np.float64) for numbers in drawn]
 
 
 def sum_rounding(count: Ints, weight: Floats) -> Floats:
@@ -168,20 +171,19 @@ def sum_rounding(count: Ints, weight: Floats) -> Floats:
     return 4 * EPSILON * (count + 2) * weight
 
 
-def class_weights(estimator: Any, labels: Array) -> Floats:
-    """(n,) the class weight of each row."""
-    setting = getattr(estimator, "class_weight", None)
-    if setting is None:
-        return np.ones(len(labels))
-    named = "balanced" if setting == "balanced_subsample" else setting
-    return np.asarray(compute_sample_weight(named, labels), dtype=np.float64)
+def class_weights(estimator: Any, labels: Array, rows: Ints) -> Floats:
+    """(n,) the class weight of each row, of a model that was fitted on some rows."""
+    setting, factor = attributes(estimator).get("class_weight"), np.ones(len(labels))
+    if setting is not None:
+        named = "balanced" if setting == "balanced_subsample" else setting
+        factor[rows] = compute_sample_weight(named, labels[rows])
+    return factor
 
 
 def tree_class_weights(tree: Any, labels: Array, weight: Floats) -> Floats:
     """(n,) the class weight of each row of one tree, which may not have been given the rows without a weight."""
-    every, inside = class_weights(tree, labels), weight > 0
-    some = np.ones_like(every)
-    some[inside] = class_weights(tree, labels[inside])
+    choices = (np.arange(len(weight)), np.flatnonzero(weight > 0))
+    every, some = (class_weights(tree, labels, rows) for rows in choices)
     total = tree.tree_.weighted_n_node_samples[0]
     return min((every, some), key=lambda factor: abs(float(weight @ factor) - total))
 

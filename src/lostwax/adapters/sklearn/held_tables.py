@@ -2,14 +2,14 @@
 
 Each part of a pipeline is compared with the numbers that it was fitted on (`scan`). Here everything that hangs on the
 release, on the pipeline itself or on a search too, is compared with the table before any encoding. What no code of the
-estimator's class mentions was attached after `fit`: refits do not show it, so that it is named where it is not
-understood.
+estimator's class mentions was attached after `fit`: refits do not show it, so that it is named unless it is a setting.
 """
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from numbers import Number
 from typing import Any, NamedTuple, TypeGuard
@@ -20,13 +20,15 @@ from scipy.special import gammaln
 from torch import Tensor
 
 from lostwax.adapters.objects import (
-    MAX_PARSED,
-    SET_BY_SKLEARN,
     Array,
     Walk,
+    arguments_of,
     as_numpy,
+    as_text,
     attributes,
-    numbers_in,
+    decoded,
+    is_numbers,
+    is_text,
     parsed,
     unmentioned,
     unpacked,
@@ -42,6 +44,12 @@ ROUNDED = 1e-6  # of a column's deviation: digits that texts leave out
 MAX_COLUMNS = 1_000  # of an attribute that are compared with those of the table
 DECIMALS = (None, 10, 6)  # to which pandas writes numbers in JSON and on a screen; None: all
 FEWEST_SHARED = 0.5  # of the rows of a table that are those of the other one
+# A setting has no more than these: bytes in all, bytes that are no text, different numbers, and digits of each (0.05,
+# 0.125; whole numbers one more: 2024).
+SETTING_BYTES, SETTING_BINARY, SETTING_NUMBERS, SETTING_DIGITS = 1_000, 16, 16, 3
+SHARES = 1e-6  # by which shares sum up to one
+DECIMAL_OR_WORD = re.compile(r"[-+]?\d*\.\d+(?:[eE][-+]?\d+)?|(?<![\w.-])[-+]?\d+\.?(?:[eE][-+]?\d+)?(?!\w)")
+DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
 
 
 class HeldTable(NamedTuple):
@@ -88,16 +96,11 @@ def _rows_of(held: Tensor, x: Tensor) -> Tensor:
 
 
 class Attached(NamedTuple):
-    """What an estimator holds that its class does not mention, or all that an estimator of a user's class holds."""
+    """What an estimator holds that no code of a library mentions."""
 
     path: str
     value: Any
-    afterwards: bool  # no code of the class mentions it: it was attached after `fit`
-
-
-def not_understood(name: str, held: Attached) -> str:
-    """That something was attached which may hold anything, as a sentence."""
-    return f"{name}'s {held.path} was attached after fit, and was not understood: it may hold rows of the table."
+    afterwards: bool  # no code of a user's class mentions it either: it was attached after `fit`
 
 
 def attached(model: Any) -> list[Attached]:
@@ -106,12 +109,12 @@ def attached(model: Any) -> list[Attached]:
     for path, value in Walk(model):
         if not _is_estimator(value) or any(path.startswith(f"{outer.path}.") for outer in attachments):
             continue
-        others = unmentioned(value)
-        known = type(value).__module__.partition(".")[0] in SCANNED
-        for name, member in (others if known else attributes(value)).items():
-            is_setting = name in SET_BY_SKLEARN or isinstance(member, bool | type(None))
-            if not is_setting and not _is_estimator(member):
-                attachments.append(Attached(f"{path}.{name}".removeprefix("."), member, name in others))
+        of_libraries = [base for base in type(value).__mro__ if base.__module__.partition(".")[0] in SCANNED]
+        late = unmentioned(value, type(value).__mro__).keys() - arguments_of(value)
+        of_user = unmentioned(value, of_libraries) if type(value) not in of_libraries else late
+        for name, member in attributes(value).items():
+            if name in of_user and not _is_estimator(member):
+                attachments.append(Attached(f"{path}.{name}".removeprefix("."), member, name in late))
     return attachments
 
 
@@ -119,35 +122,75 @@ def _is_estimator(value: Any) -> bool:
     return callable(getattr(type(value), "fit", None))
 
 
-def held_columns(held: Attached, x: Tensor, columns: Columns) -> Iterator[HeldTable]:
-    """Single columns of x (n, d): all values in any order, or how many rows have each category."""
+def is_setting(value: Any, table: Array) -> bool:
+    """Whether something is too short and too round to tell of rows of a table (n, d): a version, a date, a threshold.
+
+    It has no bytes that are no text, and few numbers of few digits, none of which is a sum, a mean or an extreme of a
+    column; they do not add up to the number of rows, or to one, as counts and shares of them do.
+    """
+    members = [member for _, member in unpacked({"": value})]
+    texts = [as_text(member) for member in members if is_text(member)]
+    numbers = [np.ravel(as_numpy(member)) for member in members if is_numbers(member)]
+    size = sum(map(len, texts)) + 8 * sum(map(len, numbers))
+    are_plain = all(each.dtype.kind in "fiub" for each in numbers)  # no dates, and no whole numbers of many bits
+    if size > SETTING_BYTES or not are_plain or any(_is_binary(member) for member in members):
+        return False
+    text = DATE.sub("", "\n".join(texts), count=1)  # others become whole numbers
+    text = DATE.sub(lambda date: re.sub(r"\D", "", date[0]), text)
+    stated = {float(number) for number in DECIMAL_OR_WORD.findall(text)}
+    stated |= {
+        float(str(number)) for each in numbers for number in each.astype(each.dtype if each.dtype.kind == "f" else int)
+    }
+    others = [number for number in stated - {0.0, 1.0, -1.0, float(len(table))} if np.isfinite(number)]
+    few_digits = all(_digits(number) <= SETTING_DIGITS + number.is_integer() for number in others)
+    if len(others) > SETTING_NUMBERS or not few_digits:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # columns without any value
+        sums = np.append(np.nansum(table, 0), np.nanmean(table, 0))
+        ends = np.append(np.nanmin(table, 0), np.nanmax(table, 0))
+    telling = np.append(sums[~np.isin(sums, (0.0, 0.5, 1.0, -1.0))], [end for end in ends if _digits(end) > 1])
+    if np.isclose(np.array(others)[:, None], telling, rtol=1e-12, atol=0).any():
+        return False
+    return not any(_are_counts(each, len(table)) for each in (*numbers, np.concatenate([np.empty(0), *numbers])))
+
+
+def _digits(number: float) -> int:
+    """How many digits a number is written with, without zeros at its ends."""
+    return len(f"{number:.12g}".partition("e")[0].strip("-0.").replace(".", ""))
+
+
+def _is_binary(value: Any) -> bool:
+    """Bytes that are no text."""
+    is_long = isinstance(value, bytes | bytearray | memoryview) and len(value) > SETTING_BINARY
+    return is_long and decoded(bytes(value)) is None
+
+
+def _are_counts(numbers: Array, rows: int) -> bool:
+    """Whether numbers sum up to the number of rows, as counts of values do, or to one, as their shares do."""
+    total, several = numbers.sum(), (numbers > 0).sum() > 1 and bool((numbers >= 0).all())
+    are_shares = abs(total - 1) <= SHARES and any(_digits(number) > 1 for number in numbers)
+    return several and (total == rows or are_shares)
+
+
+def held_columns(model: Any, x: Tensor, columns: Columns, path: str = "") -> Iterator[HeldTable]:
+    """Single columns of x (n, d) in what is held at a path: all values, in any order."""
     places = set(range(x.shape[1]))
-    for inner, value in unpacked({"": held.value}):
-        is_packed = isinstance(value, str | bytes) and len(value) <= MAX_PARSED
-        for cells in _written_columns(value, x) if is_packed else _as_columns(value, len(x)):
+    for inner, value in unpacked({"": model}):
+        for cells in _as_columns(value, len(x)):
             for place in sorted(places):
                 column = _in_codes({0: cells}, {place: 0}, columns)
                 sure = SURE_BY_NAME if columns.categories[place] else SURE  # names agree too
                 if column is not None and _same_values(column[:, place], x[:, place], sure):
                     places.remove(place)
-                    yield HeldTable(f"{held.path}{inner}".removesuffix("."), [place], x[:, [place]])
+                    yield HeldTable(f"{path}{inner}".removesuffix("."), [place], x[:, [place]])
 
 
 def _as_columns(value: Any, n: int) -> Iterator[Any]:
-    """A value as n cells: numbers or texts, one column of a table, or values as often as they are counted."""
-    is_series = hasattr(type(value), "ndim") and hasattr(type(value), "to_numpy") and value.ndim == 1
-    if is_series and hasattr(type(value), "to_dict") and len(value) < n:
-        value = value.to_dict() or value
-    if isinstance(value, torch.Tensor) or is_series:
+    """A value as n cells: numbers or texts, or one column of a table."""
+    if isinstance(value, torch.Tensor) or (hasattr(type(value), "to_numpy") and getattr(value, "ndim", 0) == 1):
         value = as_numpy(value)
-    if isinstance(value, Mapping) and len(value) < n:
-        counts = [count for count in value.values() if isinstance(count, int | np.integer) and count >= 0]
-        shares = [share * n for share in value.values() if isinstance(share, float) and 0 <= share <= 1]
-        if len(shares) == len(value) and np.allclose(shares, np.rint(shares), 0, 1e-6):
-            counts = np.rint(shares).astype(int).tolist()
-        if len(counts) == len(value) and sum(counts) == n:
-            yield [key for key, count in zip(value, counts, strict=True) for _ in range(count)]
-    elif isinstance(value, Mapping) and len(value) == n:
+    elif isinstance(value, Mapping):
         value = list(value.values())
     if (isinstance(value, list | tuple) and len(value) == n and _plain(value)) or (
         isinstance(value, np.ndarray) and value.ndim == 1 and len(value) == n and value.dtype.kind in "fiubUSO"
@@ -155,18 +198,6 @@ def _as_columns(value: Any, n: int) -> Iterator[Any]:
         yield value
     elif isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiub" and n in value.shape:
         yield from (value if value.shape[1] == n else value.T)[:MAX_COLUMNS]
-
-
-def _written_columns(value: str | bytes, x: Tensor) -> Iterator[Array]:
-    """Columns of x (n, d) whose numbers stand one after the other in a text or in bytes."""
-    n = len(x)
-    for numbers in numbers_in(value):
-        for column in x.T.numpy() if len(numbers) >= n else ():
-            near = ROUNDED * np.nanstd(column)
-            with np.errstate(invalid="ignore", over="ignore"):
-                starts = np.flatnonzero(np.abs(numbers[: len(numbers) - n + 1] - column[0]) <= near)
-                cells = (numbers[start : start + n] for start in starts[:MAX_COLUMNS])
-                yield from (some for some in cells if np.isclose(some, column, 0, near, equal_nan=True).all())
 
 
 def _same_values(ours: Tensor, theirs: Tensor, sure: float) -> bool:
@@ -186,21 +217,16 @@ def as_part(held: HeldTable, name: str, table: Records, weight: Tensor) -> Part:
     keys = row_keys(held.rows)
     first = torch.from_numpy(np.unique(keys, return_index=True)[1]) if len(keys) > len(table) else slice(None)
     stored = Stored(f"{name}'s {held.path}", held.rows[first])
-    return of_columns(held.columns, Fitted(name, table, weight, None, stored=(stored,)))
-
-
-def of_columns(columns: list[int], fitted: Fitted) -> Part:
-    """Facts about some columns of the table."""
-    table = fitted.table
 
     def back(rows: Tensor) -> Cells:
-        known = ~rows.isnan() | (~rows.isnan().all(1, keepdim=True) & bool(fitted.stored))
+        known = ~rows.isnan().all(1, keepdim=True)  # a stored row has its gaps
         cells = Cells.lost(len(rows), table.x.shape[1])
-        cells.values[:, columns] = torch.where(rows.isinf(), torch.nan, rows)
-        cells.kept[:, columns] = np.where(known, Kept.EXACT, Kept.LOST)
+        cells.values[:, held.columns] = torch.where(rows.isinf(), torch.nan, rows)
+        cells.kept[:, held.columns] = np.where(known, Kept.EXACT, Kept.LOST)
         return cells
 
-    return Part(replace(fitted, table=Records(table.x[:, columns], table.y)), back, labelled=False)
+    own = Records(table.x[:, held.columns], table.y)
+    return Part(Fitted(name, own, weight, None, stored=(stored,)), back, labelled=False)
 
 
 def held_labels(model: Any, y: Tensor) -> str | None:
@@ -294,7 +320,7 @@ def _places(names: list[Any], columns: Columns, used: Sequence[int], width: int)
     by_text = {str(name): name for name in names}
     if any(name in by_text for name in columns.names):
         return {place: by_text[name] for place, name in enumerate(columns.names) if name in by_text}
-    unnamed = all(isinstance(name, int) for name in names) and len(names) == width
+    unnamed = len(names) == width and (not columns.names or all(isinstance(name, int) for name in names))
     return {place: names[number] for place, number in enumerate(used)} if unnamed else {}
 
 

@@ -14,10 +14,12 @@ from sklearn.base import is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.model_selection import train_test_split
 
+from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import Array
-from lostwax.adapters.sklearn.grown import Targets
+from lostwax.adapters.sklearn.grown import Targets, root_sums
+from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.adapters.sklearn.trees import boosted_sums, forest_of
-from lostwax.adapters.trees import EPSILON, Grown, other_data, refuse
+from lostwax.adapters.trees import EPSILON, Grown, refuse
 from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
 from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, LabelSums, Method, Quantiles, Tree, half_way
 
@@ -59,7 +61,7 @@ def _(estimator: Any) -> BoostedSums:
         {
             f"loss={estimator.loss!r}": estimator.loss not in ("log_loss", "squared_error"),
             "sample_weight": bool(getattr(estimator, "_fitted_with_sw", False)),
-            "class_weight": getattr(estimator, "class_weight", None) is not None,
+            "class_weight": attributes(estimator).get("class_weight") is not None,
             "monotonic_cst": estimator.monotonic_cst is not None,
             "early stopping on rows that are held out": bool(
                 estimator.do_early_stopping_ and estimator.validation_fraction is not None
@@ -128,27 +130,23 @@ def _tree(predictor: Any, estimator: Any, inside: Bools) -> Tree:
 
 def _baseline_sums(estimator: Any, labels: Array, weight: Floats, nodes: int) -> LabelSums | None:
     """The sum of the labels of all rows, from the prediction before the first tree."""
-    if (targets := Targets.of(estimator, labels)) is None or getattr(estimator, "class_weight", None) is not None:
+    if (targets := Targets.of(estimator, labels)) is None or attributes(estimator).get("class_weight") is not None:
         return None
-    raw, total, columns = estimator._baseline_prediction.astype(np.float64).ravel(), weight.sum(), targets.columns
+    raw = estimator._baseline_prediction.astype(np.float64).ravel()
     error = 16 * EPSILON * (1 + np.abs(raw).max())  # of a prediction; and of a mean, relative to the largest label:
     summing = 4 * EPSILON * (np.count_nonzero(weight) + 2)
-    means = np.zeros(targets.values.shape[1])
     if is_classifier(estimator):
-        if len(columns) == 2:
+        if len(targets.columns) == 2:
             raw = np.array([0.0, raw[0]])  # log odds
         odds = np.exp(raw - raw.max())
-        means[columns] = odds / odds.sum()
-        bound = error + summing
+        mean, bound = odds / odds.sum(), error + summing
     elif estimator.loss in (*MEANS, *LOG_MEANS):
-        means[columns] = np.exp(raw) if estimator.loss in LOG_MEANS else raw
-        slope = float(np.abs(means).max()) if estimator.loss in LOG_MEANS else 1.0  # of the mean by the prediction
+        mean = np.exp(raw) if estimator.loss in LOG_MEANS else raw
+        slope = float(np.abs(mean).max()) if estimator.loss in LOG_MEANS else 1.0  # of the mean by the prediction
         bound = slope * error + summing * np.abs(targets.values).max()
     else:
         return None
-    if np.abs(means * total - weight @ targets.values).max() > total * bound:
-        raise other_data(type(estimator).__name__, "its first prediction is not the mean of these labels")
-    return LabelSums.of_root(means * total, weight, total * bound, nodes)
+    return root_sums(type(estimator).__name__, mean, targets, weight, weight.sum() * bound, nodes)
 
 
 def _edges(estimator: Any, x: Floats, rows: Bools) -> tuple[list[Cuts], list[Quantiles]]:
@@ -158,7 +156,7 @@ def _edges(estimator: Any, x: Floats, rows: Bools) -> tuple[list[Cuts], list[Qua
     quantiles: list[Quantiles] = []
     if mapper.subsample is not None and np.count_nonzero(rows) > mapper.subsample:
         return cuts, quantiles  # edges are made of rows drawn at random
-    weighted = getattr(estimator, "_fitted_with_sw", False) or getattr(estimator, "class_weight", None) is not None
+    weighted = getattr(estimator, "_fitted_with_sw", False) or attributes(estimator).get("class_weight") is not None
     percentages = np.linspace(0, 100, bins + 1)[1:-1]
     for column in map(int, np.flatnonzero(mapper.is_categorical_ == 0)):
         edges = np.asarray(mapper.bin_thresholds_[column], dtype=np.float64)

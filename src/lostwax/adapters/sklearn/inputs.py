@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 from torch import Tensor, nn
 
@@ -173,6 +174,27 @@ def kind_of(X: Any) -> str:
     return str(getattr(getattr(X, "dtype", None), "kind", "O"))
 
 
+def chosen(estimator: Any) -> Any:
+    """The best model of a search (GridSearchCV and the like); every other model as it is."""
+    while hasattr(estimator, "best_estimator_"):
+        estimator = estimator.best_estimator_
+    return estimator
+
+
+def steps_of(estimator: Any) -> list[Any]:
+    """All steps of a pipeline, with nested pipelines and searches flattened."""
+    estimator = chosen(estimator)
+    if not isinstance(estimator, Pipeline):
+        return [estimator]
+    steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
+    return [part for step in steps for part in steps_of(step)]
+
+
+def is_dropped(step: Any) -> bool:
+    """Is it no transformer, but 'drop'?"""
+    return isinstance(step, str) and step == "drop"
+
+
 def columns_at(X: Any, places: Any) -> Any:
     """Some columns of a frame, an array or a sparse matrix; a single one as a series or a vector."""
     return X.iloc[:, places] if is_frame(X) else X[:, places]
@@ -259,7 +281,7 @@ def targets(y: Any, rows: int) -> NDArray[Any]:
         values = values[:, 0]
     if values.ndim == 0 or len(values) != rows:
         raise ValueError(f"audit: expected y with one row per record, {rows} rows as in X, got shape {values.shape}.")
-    if values.ndim > 2 or values.dtype.kind in "cV":
+    if values.ndim > 2 or 0 in values.shape or values.dtype.kind in "cV":
         got = f"{values.dtype} of shape {values.shape}"
         raise ValueError(f"audit: expected y with one label or row of targets per record, got {got}.")
     if np.issubdtype(values.dtype, np.floating):
@@ -357,6 +379,14 @@ def _finite(values: NDArray[Any], name: str) -> None:
             f"audit: {name} holds {int(bad.sum())} values that are NaN or infinite, the first at row {row}, "
             f"column {column}. Pass the data the model was fitted on, without missing values."
         )
+
+
+def other_data(name: str, why: str, more: str = "") -> ValueError:
+    """The error for a model that was fitted on other rows, labels or weights."""
+    return ValueError(
+        f"audit: {name} was not fitted on this data (X, y): {why}. Pass exactly the rows, labels and sample_weight it "
+        f"was fitted on{more}."
+    )
 
 
 def check_finite(name: str, values: Any) -> None:

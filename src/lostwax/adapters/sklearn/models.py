@@ -29,8 +29,8 @@ from lostwax.adapters.sklearn.estimators import (
     read_estimator,
 )
 from lostwax.adapters.sklearn.hist_boosting import own_encoder
-from lostwax.adapters.sklearn.inputs import check_labels, numbered
-from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large, own_facts
+from lostwax.adapters.sklearn.inputs import check_labels, chosen, numbered, other_data
+from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_kept, check_sparse, of_this_table
 from lostwax.adapters.sklearn.survival import has_hazards, read_cox
 from lostwax.adapters.sklearn.trees import forest_notes, forest_of, has_trees, not_drawn_again
@@ -60,9 +60,8 @@ class Inside(NamedTuple):
 
 def read_models(estimator: Any, place: Place, labels: Labels, weight: Tensor, reader: PipelineReader) -> None:
     """Note what the models in a release publish about the rows of a place."""
-    if hasattr(estimator, "best_estimator_"):  # GridSearchCV and the like
-        read_models(estimator.best_estimator_, place, labels, weight, reader)
-    elif isinstance(estimator, Pipeline):
+    estimator = chosen(estimator)
+    if isinstance(estimator, Pipeline):
         *before, (_, last) = estimator.steps
         own = replace(reader, weight=weight)  # its steps were fitted on the rows that the model was fitted on
         for _, step in before:
@@ -171,15 +170,6 @@ def read_trees(estimator: Any, place: Place, labels: Labels, weight: Tensor, rea
     if (rest := not_drawn_again(estimator, forest)) is not None:
         reader.unread.append(rest)
     reader.notes += [note for note in forest_notes(forest, labels) if note not in reader.notes]
-
-
-@own_facts.register(ensemble.RandomTreesEmbedding)
-def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
-    """The trees of a transformer."""
-    try:
-        read_trees(transformer, place, reader.y.numpy(), reader.weight, reader)
-    except NotReadError as error:
-        reader.unread.append(f"{type(transformer).__name__} was not audited: {error.reason}.")
 
 
 @singledispatch
@@ -299,9 +289,7 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Inside | None:
     own = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) else labels
     counts = [np.bincount(sample, minlength=len(labels)) for sample in estimator.estimators_samples_]
     if (most := max(map(len, counts))) > len(labels):
-        raise ValueError(
-            f"audit: {type(estimator).__name__} was not fitted on this data (X, y): it was fitted on {most:,} "
-            f"rows or more, and the table has {len(labels):,}. Pass exactly the rows and labels it was fitted on."
-        )
+        rows = f"it was fitted on {most:,} rows or more, and the table has {len(labels):,}"
+        raise other_data(type(estimator).__name__, rows)
     pairs = zip(estimator.estimators_, counts, strict=True)
     return Inside([Inner(model, own, torch.from_numpy(count.astype(np.float64))) for model, count in pairs])

@@ -21,10 +21,22 @@ from torch import Tensor
 
 from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
-from lostwax.adapters.sklearn.inputs import columns_at, dense, fewer_rows, is_frame, is_sparse, published
+from lostwax.adapters.sklearn.inputs import columns_at, dense, fewer_rows, is_dropped, is_frame, is_sparse, published
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, all_lost, goes_back, objects, step_of
-from lostwax.games import Cells, Columns, Extremes, Fitted, Kept, Noted, Part, Present, Records, Stored, Sums
+from lostwax.games import (
+    Cells,
+    Columns,
+    Fitted,
+    Kept,
+    Noted,
+    Part,
+    Present,
+    Records,
+    ReleasedTable,
+    Stored,
+    Sums,
+)
 from lostwax.games.fitted import Transformed
 from lostwax.games.folding import SparseFitted, SparseRecords
 from lostwax.games.notes import total_of_all_rows
@@ -141,6 +153,25 @@ class PipelineReader:
         units = None if numbers is None else Units(numbers, torch.zeros_like(numbers[0]), torch.ones_like(numbers[0]))
         return Place(X, back, forward=lambda rows: rows, units=units)
 
+    def released(
+        self, name: str, table: Records, *, classes: tuple[object, ...] = (), held_labels: str | None = None
+    ) -> ReleasedTable:
+        """All that was found about a table."""
+        return ReleasedTable(
+            name=name,
+            table=table,
+            weight=self.weight,
+            columns=self.columns,
+            parts=tuple(self.parts),
+            classes=classes,
+            notes=tuple(self.notes),
+            unread=tuple(dict.fromkeys(self.unread)),
+            public=tuple(self.public),
+            held_labels=held_labels,
+            supervised=True,
+            transformers=tuple(self.transformers),
+        )
+
     def through(self, transformer: Any, place: Place) -> Place:
         """The place after a transformer, with what it publishes noted."""
         if transformer is None or isinstance(transformer, str):  # "passthrough"; what is dropped does not come here
@@ -217,7 +248,7 @@ class PipelineReader:
             stored = Stored(f"{name}'s categories", own[~own.isnan().any(1)])
             cells = codes[:, column : column + 1].nan_to_num(nan=-1.0)
             fitted = Fitted(name, Records(cells, self.y), self.weight, None, stored=(stored,))
-            self.publish(fitted, here.through(partial(_named, names=names), codes), labelled=False)
+            self.publish(fitted, here.through(partial(named, names=names), codes), labelled=False)
             counts.append(torch.unique(cells, return_counts=True)[1])
         self.note_rare(f"{name}'s categories", sum(int((rows < FEW).sum()) for rows in counts))
         return counts
@@ -227,18 +258,6 @@ class PipelineReader:
         self.sparse.append(
             (fitted, place.back, labelled and self.labels_back is None and self._labelled(fitted.table.y))
         )
-
-    def publish_indicators(
-        self, name: str, present: Any, place: Place, sums: tuple[Sums, ...] = (), extremes: tuple[Extremes, ...] = ()
-    ) -> None:
-        """Note what is published about zeros and ones, (n, D) sparse: which words occur in which text."""
-        if is_large(present):
-            table = SparseRecords(present.tocsr(), self.y)
-            fitted = SparseFitted(name, table, self.weight, sums=sums, extremes=extremes)
-            self.publish_sparse(fitted, place, labelled=False)
-        else:
-            rows = Records(torch.from_numpy(present.toarray()), self.y)
-            self.publish(Fitted(name, rows, self.weight, None, sums, extremes), place, labelled=False)
 
     def scanned(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> float:
         """Note the rows and sums that a part holds; the share of the rows that these tell of."""
@@ -253,10 +272,6 @@ class PipelineReader:
             self.publish(Fitted(name, Records(x, y), weight, None, found.sums, found.extremes, found.stored), place)
         for sums, groups in found.grouped:
             self.publish(Fitted(name, Records(x, groups), weight, None, (sums,)), place, labelled=False)
-        for sums, threshold in found.exceeding:
-            above = (x > threshold).double()
-            own = Fitted(name, Records(above, y), weight, None, (sums,))
-            self.publish(own, place.through(_sides(x.numpy(), threshold), above))
         self.notes += [note for note in found.notes if note not in self.notes]
         if not found.complete:
             self.unread.append(f"{name} holds more objects than were searched for rows of the table.")
@@ -264,7 +279,7 @@ class PipelineReader:
             self.public.append(name)
             fewer = fewer_rows(part, len(x)) if bool((weight == 1).all()) else None
             self.fewer_rows += [] if fewer is None else [fewer]
-        if found.sums or found.exceeding:
+        if found.sums:
             return 1.0
         told = [len(one.x) for one in found.stored] or [int(bool(found.extremes))]
         return max(*told, *(int((groups >= 0).sum()) for _, groups in found.grouped), 0) / len(x)
@@ -370,18 +385,6 @@ def gives_another_at_training(step: Any) -> bool:
     return AT_TRAINING.search(repr(step)) is not None
 
 
-def _sides(table: Any, threshold: float) -> Back:
-    """Back from x > threshold to numbers: the mean of the table's numbers on that side."""
-    above = table > threshold
-    below, over = (np.where(side, table, 0.0).sum(0) / side.sum(0).clip(1) for side in (~above, above))  # (d,) each
-
-    def back(rebuilt: Cells) -> Cells:
-        high = np.nan_to_num(rebuilt.values.astype(np.float64)) > 0.5
-        return Cells(np.where(high, over, below), np.minimum(rebuilt.kept, Kept.INTERVAL))
-
-    return back
-
-
 @singledispatch
 def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
     """Note what a transformer publishes in its special form: means over the rows that have a value."""
@@ -444,7 +447,7 @@ def transformed(transformer: Any, rows: Any) -> Any:
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
         names = getattr(transformer, "feature_names_in_", None)
         cure = "in the form in which fit had it"
-        if names is not None and not hasattr(rows, "columns"):
+        if names is not None and not is_frame(rows):
             cure = f"as a data frame with the columns {names[0]!r}, ..."
         raise ValueError(
             f"audit: {type(transformer).__name__} cannot transform X ({type(error).__name__}). Pass the data the model "
@@ -472,22 +475,7 @@ def as_numbers(rows: Any) -> Tensor | None:
         return None
 
 
-def steps_of(estimator: Any) -> list[Any]:
-    """All steps of a pipeline, with nested pipelines and searches flattened."""
-    if hasattr(estimator, "best_estimator_"):  # GridSearchCV and the like
-        return steps_of(estimator.best_estimator_)
-    if not isinstance(estimator, Pipeline):
-        return [estimator]
-    steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
-    return [part for step in steps for part in steps_of(step)]
-
-
-def is_dropped(step: Any) -> bool:
-    """Is it no transformer, but 'drop'?"""
-    return isinstance(step, str) and step == "drop"
-
-
-def _named(values: Cells, *, names: tuple[object, ...]) -> Cells:
+def named(values: Cells, *, names: tuple[object, ...]) -> Cells:
     """Codes of one column as its categories; numbers stay what they are."""
     if not names:
         return values
@@ -495,4 +483,4 @@ def _named(values: Cells, *, names: tuple[object, ...]) -> Cells:
     known[:] = [*names, np.nan]
     numbers = values.values.astype(np.float64)
     place = np.where(np.isnan(numbers), len(names), np.nan_to_num(numbers)).astype(int)
-    return Cells(known[place], values.kept)
+    return Cells(known[place.clip(0, len(names))], values.kept)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,19 +16,17 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn import inputs, texts
 from lostwax.adapters.sklearn.estimators import is_classifier, is_model, is_regressor, refusal, tags_of
-from lostwax.adapters.sklearn.held_statistics import held_statistics, is_no_setting, statistics_parts
 from lostwax.adapters.sklearn.held_tables import (
-    Attached,
     HeldTable,
     as_part,
     attached,
     held_columns,
     held_labels,
     held_tables,
-    not_understood,
+    is_setting,
 )
 from lostwax.adapters.sklearn.models import read_models
-from lostwax.adapters.sklearn.pipelines import PipelineReader, is_dropped, steps_of, to_cells
+from lostwax.adapters.sklearn.pipelines import PipelineReader, to_cells
 from lostwax.fields import shown
 from lostwax.games import Columns, Part, Records, ReleasedTable, RowSample
 from lostwax.games.folding import folded
@@ -57,7 +54,7 @@ def released(
         raise TypeError(
             f"audit: expected get_params of {kind} to give its settings by name, a dict, got {shown(settings)}."
         )
-    if not (steps := steps_of(estimator)):
+    if not (steps := inputs.steps_of(estimator)):
         raise TypeError("audit: the Pipeline has only 'passthrough' steps: there is no model to audit.")
     supervised = is_classifier(steps[-1]) or is_regressor(steps[-1])  # not clusters and transformers
     X = _as_table(steps[0], X)
@@ -100,55 +97,69 @@ def released(
         widest = max([len(used), *(fitted.table.rows.shape[1] for fitted, _, _ in reader.sparse)])
         sample = _sample(weight, widest, games, seed)
     rows = slice(None) if sample is None else sample.rows
-    if isinstance(x, Tensor) and vectoriser is None and sample is None:
-        opaque = _read_held(estimator, Records(x[:, used], numbers), classes, reader, x.shape[1])
-    else:
-        unread = np.empty((n, 0))
-        opaque = [not_understood(kind, held) for held in attached(estimator) if is_no_setting(held, unread)]
+    opaque = _read_attached(
+        estimator,
+        Records(x[:, used], numbers) if isinstance(x, Tensor) and vectoriser is None and sample is None else None,
+        classes,
+        reader,
+        x.shape,
+    )
     path = held_labels(estimator, numbers)
-    return ReleasedTable(
-        name=" + ".join(type(step).__name__ for step in steps),
-        table=Records(_dense(x, rows)[:, used], numbers[rows]),
-        weight=weight[rows],
-        columns=reader.columns,
-        parts=tuple(reader.parts if sample is None else _cut(reader, sample.rows)),
-        classes=classes,
-        notes=tuple(reader.notes),
-        unread=tuple(dict.fromkeys(reader.unread)),
-        public=tuple(reader.public),
-        sample=sample,
-        held_labels=None if path is None else f"{kind}'s {path} holds the labels of all rows in their order.",
-        supervised=supervised,
-        attached=tuple(opaque),
-        transformers=tuple(reader.transformers),
+    every_label = None if path is None else f"{kind}'s {path} holds the labels of all rows in their order."
+    table = Records(_dense(x, rows)[:, used], numbers[rows])
+    whole = reader.released(
+        " + ".join(type(step).__name__ for step in steps), table, classes=classes, held_labels=every_label
+    )
+    parts = whole.parts if sample is None else tuple(_cut(reader, sample.rows))
+    return replace(
+        whole, weight=weight[rows], parts=parts, sample=sample, supervised=supervised, attached=tuple(opaque)
     )
 
 
-def _read_held(
-    estimator: Any, table: Records, classes: tuple[object, ...], reader: PipelineReader, width: int
+def _read_attached(
+    estimator: Any, table: Records | None, classes: tuple[object, ...], reader: PipelineReader, shape: tuple[int, int]
 ) -> list[str]:
-    """Note rows, columns and statistics of the table that hang on a release; sentences on what else there is.
+    """Note rows and columns of the table that hang on a release; sentences on what else was attached to it.
 
-    The table has the `used` columns of the `width` columns of X.
+    The table has the `used` columns of X (n, d); without one nothing is compared.
     """
-    name, opaque = type(estimator).__name__, list[str]()
-    tables = [*held_tables(estimator, table.x, reader.columns, reader.used, width)]
-    for held in tables:
-        _publish_held(reader, name, held, table)
+    name, tables, plain = type(estimator).__name__, list[HeldTable](), np.empty((shape[0], 0))
+    opaque, of_user = list[str](), list[str]()
+    if table is not None:
+        tables += held_tables(estimator, table.x, reader.columns, reader.used, shape[1])
+        numbers = [place for place, known in enumerate(reader.columns.categories) if not known]
+        y = [label if isinstance(label, int | float) else np.nan for label in classes]
+        targets = torch.tensor(y, dtype=torch.float64)[table.y] if classes else table.y.double()
+        plain = torch.cat([table.x[:, numbers], targets.reshape(len(table), -1)], 1).numpy()
+        for held in tables:
+            _publish_held(reader, name, held, table)
     for attachment in attached(estimator):
         rows = [len(held.rows) for held in tables if f"{held.path}.".startswith(f"{attachment.path}.")]
         attribute = attachment.path.rpartition(".")[2]
         stored = (stored for part in reader.parts for stored in part.fitted.stored)
         rows += [len(each.x) for each in stored if each.source.partition("'s ")[2] == attribute]
-        if max(rows, default=0) < len(table):
-            opaque += _read_attached(name, attachment, table, classes, reader, has_rows=max(rows, default=0) > 0)
+        if max(rows, default=0) == shape[0]:
+            continue
+        if table is not None:
+            for column in held_columns(attachment.value, table.x, reader.columns, attachment.path):
+                _publish_held(reader, name, column, table)
+        if is_setting(attachment.value, plain):
+            continue
+        if attachment.afterwards:
+            opaque.append(
+                f"{name}'s {attachment.path} was attached after fit, and may hold more of the table than was read."
+            )
+        else:
+            of_user.append(attachment.path)
+    if of_user and not reader.unread:  # else it is refitted for another reason
+        reader.unread.append(f"of {name}'s {', '.join(of_user)} only rows and columns of the table were read.")
     return opaque
 
 
 def read_tables(model: Any, name: str, table: Records, reader: PipelineReader, width: int) -> None:
     """Note rows and columns of the table that an object of any class holds; X has `width` columns."""
     tables = [*held_tables(model, table.x, reader.columns, reader.used, width)]
-    for part in (*tables, *held_columns(Attached("", model, True), table.x, reader.columns)):
+    for part in (*tables, *held_columns(model, table.x, reader.columns)):
         _publish_held(reader, name, part, table)
 
 
@@ -161,42 +172,6 @@ def _publish_held(reader: PipelineReader, name: str, held: HeldTable, table: Rec
     reader.parts.append(as_part(held, name, table, reader.weight))
     some = reader.columns.listed(held.columns) if len(held.columns) < table.x.shape[1] else ""
     reader.notes.append(stored_rows(f"{name}'s {held.path}", (len(held.rows), len(table)), some))
-
-
-def _read_attached(
-    name: str, held: Attached, table: Records, classes: tuple[object, ...], reader: PipelineReader, *, has_rows: bool
-) -> Iterator[str]:
-    """Note columns and statistics of the table in an attribute; sentences on what is not understood or not counted."""
-    holder, columns = f"{name}'s {held.path}", [*held_columns(held, table.x, reader.columns)]
-    for column in columns:
-        _publish_held(reader, name, column, table)
-    statistics = held_statistics(held, table.x, reader.columns)
-    if statistics is not None:
-        reader.parts += statistics_parts(statistics, name, table, reader.weight)
-        if told := sorted({*statistics.means, *statistics.low, *statistics.high}):
-            which = reader.columns.listed(told)
-            reader.notes.append(f"{holder} holds sums or extremes that include the secret row: {which}.")
-        if statistics.rounded:
-            which = reader.columns.listed(statistics.rounded)
-            yield f"{holder} holds rounded means of {which}, which tell something of single rows."
-    # targets as a table; classes by name, and once more as numbers where they are numbers
-    y, targets = table.y.double().reshape(len(table), -1), Columns((), ((),) * table.y[:1].numel())
-    if classes and all(isinstance(label, int | float) for label in classes):
-        values = torch.tensor(classes, dtype=torch.float64)[table.y.long()]
-        y, targets = torch.stack([y[:, 0], values], 1), Columns((), (classes, ()))
-    elif classes:
-        targets = Columns((), (classes,))
-    in_target = held.afterwards and (
-        any(held_columns(held, y, targets)) or held_statistics(held, y, targets) is not None
-    )
-    if in_target:
-        yield f"{holder} holds values or statistics of the target, which the grade does not count."
-    plain = [
-        cells[:, [not known for known in each.categories]] for cells, each in ((table.x, reader.columns), (y, targets))
-    ]
-    has_cells = has_rows or in_target or bool(columns)
-    if is_no_setting(held, torch.cat(plain, 1).numpy(), has_cells=has_cells, has_statistics=statistics is not None):
-        yield not_understood(name, held)
 
 
 class _Cells(NamedTuple):
@@ -235,11 +210,11 @@ def _cells(estimator: Any, steps: list[Any], X: Any) -> _Cells:
 
 def used_columns(estimator: Any, width: int) -> list[int]:
     """The columns of X that a model sees: all but those that a ColumnTransformer in front of it drops."""
-    first = next(iter(steps_of(estimator)), None)
+    first = next(iter(inputs.steps_of(estimator)), None)
     if not isinstance(first, ColumnTransformer):
         return list(range(width))
     places = first._transformer_to_input_indices
-    branches = (places.get(name, []) for name, step, _ in first.transformers_ if not is_dropped(step))
+    branches = (places.get(name, []) for name, step, _ in first.transformers_ if not inputs.is_dropped(step))
     return sorted({int(index) for indices in branches for index in indices})
 
 
@@ -319,7 +294,7 @@ def _all_numbers(X: Any) -> bool:
 
 def _check_fitted(estimator: Any, columns: int) -> None:
     name = type(estimator).__name__
-    for part in (estimator, *steps_of(estimator)):
+    for part in (estimator, *inputs.steps_of(estimator)):
         try:
             check_is_fitted(part)
         except NotFittedError as error:

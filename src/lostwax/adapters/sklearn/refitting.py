@@ -28,7 +28,7 @@ from torch import nn
 from lostwax.adapters.objects import Contents, Numbers, Walk, attributes, contents, fingerprint
 from lostwax.adapters.own_training import generators_kept, seed_all
 from lostwax.adapters.sklearn.inputs import dense
-from lostwax.games import Cohort, Release, Step, TrainerFacts
+from lostwax.games import Cohort, Release, TrainerFacts
 from lostwax.games.nouns import is_sent
 from lostwax.progress import counted
 from lostwax.seeds import generator
@@ -341,10 +341,6 @@ class Refits:
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """Whether its random numbers matter and are private."""
         return TrainerFacts(deterministic=self.deterministic or self.public_draws)
-
-    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """Not available."""
-        raise ValueError("Refits: an estimator does not show its steps.")
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         """One model per process."""

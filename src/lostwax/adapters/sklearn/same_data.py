@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
+from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.games import Fitted, Records, Stationary
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import gap
@@ -49,7 +50,7 @@ def of_this_table(fitted: Fitted, elsewhere: Sequence[str] = (), fewer_rows: str
         r, f = sums.factors(fitted.table, fitted.weight)
         size = r.abs().mT @ f.abs() + sums.total().abs()
         if not (gap(sums, fitted.table, fitted.weight).abs() <= SUMS_AGREE * size.clamp_min(1e-300)).all():
-            raise _other_data(name, f": {sums.source} does not agree with the table. {cure}.")
+            raise other_data(name, f"{sums.source} does not agree with the table")
     if model is None:
         return fitted
     score = score_statistic(model, fitted.table, fitted.weight)
@@ -128,22 +129,19 @@ def check_kept(estimator: Any, x: torch.Tensor, labels: NDArray[Any], weight: to
     stored, used = torch.from_numpy(state[place]), (weight > 0).nonzero()[:, 0]
     x = x[used].to(stored.dtype) if stored.is_floating_point() else x[used]
     ours, theirs = (Records(rows, torch.zeros(len(rows))) for rows in (x, stored))
-    cure = (
-        "Pass exactly the rows and labels it was fitted on, as the model saw them, or the whole pipeline with the "
-        "original X."
-    )
+    cure = ", as the model saw them, or the whole pipeline with the original X"
     if other := int((theirs.matches(ours) < 0).sum()):
         others = f"{other} of the {len(stored)} rows in its {place} are not in the table"
-        raise ValueError(f"audit: {name} was not fitted on this data (X, y): {others}. {cure}")
+        raise other_data(name, others, cure)
     if KEPT_ROWS[place] and keeper is estimator and (new := int((ours.matches(theirs) < 0).sum())):
         news = f"{new} of {len(x)} rows of the table are not in its {place}, which holds every row"
-        raise ValueError(f"audit: {name} was not fitted on this data (X, y): {news}. {cure}")
+        raise other_data(name, news, cure)
     numbers, classes = state.get("_y"), state.get("classes_")
     if isinstance(numbers, np.ndarray) and numbers.shape == labels[used].shape == (len(x),) and torch.equal(x, stored):
         stored_labels = numbers if classes is None else classes[numbers]
         if len(wrong := np.flatnonzero(stored_labels != labels[used])):
             places = f"the labels of {len(wrong)} of {len(x)} rows, the first in row {wrong[0]}, are others in its _y"
-            raise ValueError(f"audit: {name} was not fitted on this data (X, y): {places}. {cure}")
+            raise other_data(name, places, cure)
 
 
 def check_empty_columns(fitted: Fitted) -> None:
@@ -156,7 +154,7 @@ def check_empty_columns(fitted: Fitted) -> None:
     wrong = (empty & (largest > EMPTY * largest.max())).nonzero().flatten()
     if len(wrong):
         zero = f"column {int(wrong[0])} is zero in every row, but has a weight"
-        raise _other_data(fitted.name, f": {zero}. Pass exactly the rows it was fitted on.")
+        raise other_data(fitted.name, zero)
 
 
 def score_statistic(model: Stationary, table: Records, weight: torch.Tensor) -> float:

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from lostwax.adapters.objects import FRAMES, TEXT, Array, Walk, as_array, attributes, is_numbers, is_too_large
+from lostwax.adapters.sklearn.inputs import other_data
 from lostwax.adapters.sklearn.training_rows import (
     SURE,
     TrainingRows,
     equal,
-    hidden_rows,
     on_other_scales,
     plain,
     precision,
@@ -61,8 +61,6 @@ class Scanned(NamedTuple):
     # Sums by a grouping that is published too and is not the label (clusters): the sums, and each row's group, (n,);
     # -1 for rows that are in none. They are `by_label` with the group in place of the label.
     grouped: tuple[tuple[Sums, Tensor], ...] = ()
-    # Sums of x > threshold, by label (BernoulliNB on a table that is not binary), and the threshold.
-    exceeding: tuple[tuple[Sums, float], ...] = ()
     notes: tuple[Noted, ...] = ()
     fitted_elsewhere: bool = False  # its mean or range is that of other rows
     complete: bool = True  # every object that it holds was searched
@@ -81,7 +79,7 @@ def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
     def is_entered(value: Any) -> bool:
         return bool(attributes(value).get("n_features_in_", table.d) == table.d)  # not fitted on other columns
 
-    walk, texts, complete = Walk(part, is_entered=is_entered, leaf=_leaf, pickled=False), dict[str, Any](), True
+    walk, complete = Walk(part, is_entered=is_entered, leaf=_leaf, pickled=False), True
     for holder, members in walk.holders():
         complete &= not any(map(is_too_large, members.values()))
         arrays = {
@@ -89,29 +87,21 @@ def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
             for name, value in members.items()
             if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
         }
-        written = {name: value for name, value in members.items() if isinstance(value, str | bytes)}
-        if arrays or written:
+        if arrays:
             unnamed, path = all(name.isdigit() for name in members), PLACES.sub(r"[\1]", holder)
             path += "" if unnamed or not path else "."
             shown = "[{}]" if unnamed else "{}"
             search.read(path, {shown.format(name): array for name, array in arrays.items()}, unnamed=unnamed)
-            texts |= {f"{path}{shown.format(name)}": text for name, text in written.items()}
-    for path, value in texts.items():
-        for rows in hidden_rows(value, table):
-            search.read_stored(path, rows, {}, named=False)
-    search.read_thresholds(attributes(part))
     search.check_own_statistics(attributes(part))
     return search.scanned()._replace(complete=walk.complete and complete)
 
 
 def _leaf(value: Any) -> Any | None:
-    """Texts, and numbers as arrays; nothing of other arrays and of single numbers. Everything else is entered."""
-    if isinstance(value, TEXT):
-        return value if isinstance(value, str) else bytes(value)
+    """Numbers as arrays; nothing of texts, of other arrays and of single numbers. Everything else is entered."""
     if (array := as_array(value)) is not None:
         return array
     is_array = isinstance(value, np.ndarray) and not value.dtype.names and (value.dtype.kind != "O" or value.ndim > 1)
-    is_cell = is_numbers(value) or isinstance(value, np.generic | complex)
+    is_cell = is_numbers(value) or isinstance(value, (*TEXT, np.generic, complex))
     return () if is_array or is_cell or type(value).__module__.startswith(FRAMES) else None
 
 
@@ -123,7 +113,6 @@ class _Search:
         self.sums: dict[tuple[bool, bool], Sums] = {}  # by (by_label, weighted): more of one kind say nothing new
         self.stored: list[Stored] = []
         self.grouped: dict[bytes, tuple[Sums, Tensor]] = {}
-        self.exceeding: list[tuple[Sums, float]] = []
         self.low = np.full(table.d, np.inf)
         self.high = np.full(table.d, -np.inf)
         self.ranges: list[str] = []  # what publishes them
@@ -147,7 +136,6 @@ class _Search:
             extremes,
             stored,
             tuple(self.grouped.values()),
-            tuple(self.exceeding),
             tuple(notes),
             self.fitted_elsewhere,
         )
@@ -375,11 +363,8 @@ class _Search:
                 for array in arrays.values()
             )
             if counted and agree.any() and self.table.mean_bits(rows[agree], count[agree]) >= SURE:
-                raise ValueError(
-                    f"audit: {self.name} was not fitted on this data (X, y): {path} does not agree with the table in "
-                    f"{int((~agree).sum())} of {len(rows)} classes. Pass exactly the rows, labels and sample_weight it "
-                    "was fitted on."
-                )
+                wrong = f"{int((~agree).sum())} of {len(rows)} classes"
+                raise other_data(self.name, f"{path} does not agree with the table in {wrong}")
 
     def _add(self, path: str, totals: Array, counts: Array, *, by_label: bool, weighted: bool) -> None:
         sums = self._sums(path, totals.astype(np.float64), counts, by_label=by_label, weighted=weighted)
@@ -424,19 +409,6 @@ class _Search:
         if all(part.ndim == 1 for part in parts):
             self._read_range(path, np.array([[part[0], part[-1]] for part in parts], dtype=np.float64).T)
 
-    def read_thresholds(self, own: Mapping[str, Any]) -> None:
-        """Counts of the rows that exceed the threshold `binarize` (BernoulliNB), which the rows do not say."""
-        threshold, counts, table = own.get("binarize"), own.get("feature_count_"), self.table
-        if threshold is None or counts is None or any(by_label for by_label, _ in self.sums) or table.y is None:
-            return
-        above = TrainingRows((table.x > threshold).astype(np.float64), table.y, table.weight)
-        inner = _Search(self.name, above, is_model=self.is_model)
-        if inner._read_sums("feature_count_", np.asarray(counts, dtype=np.float64), table.y):
-            self.exceeding += [(sums, float(threshold)) for sums in inner.sums.values()]
-            self.notes.append(
-                f"{self.name}'s feature_count_ reveals for every cell of the secret row whether it exceeds {threshold}."
-            )
-
     def check_own_statistics(self, own: Mapping[str, Any]) -> None:
         """Note a part whose own mean or range is not this table's; raise if it almost is."""
         table = self.table
@@ -480,7 +452,9 @@ def _without_copies(stored: list[Stored]) -> Iterator[Stored]:
 
 
 def _floating(array: Array) -> Array:
-    return array if array.dtype.kind == "f" and array.dtype.itemsize <= 8 else array.astype(np.float64)
+    """Numbers in single or double precision, in an order in memory that torch takes."""
+    kind = array.dtype if array.dtype.kind == "f" and array.dtype.itemsize <= 8 else np.dtype(np.float64)
+    return np.require(array, kind, ["C", "W"])
 
 
 def _last(path: str) -> str:

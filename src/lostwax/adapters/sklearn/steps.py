@@ -56,36 +56,55 @@ def step_of(transformer: Any, inputs: Any, outputs: Any) -> Back:
 
 @step_of.register(preprocessing.FunctionTransformer)
 def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
-    """A function without an inverse that keeps or reverses the order of each column: the adversary has the function."""
-    table, seen = _array(inputs), _array(outputs)
+    """A function of each column without an inverse: the adversary has the function."""
     plain = transformer.func is not None and transformer.inverse_func is None and hasattr(inputs, "__array__")
-    if not plain or table.shape != seen.shape or object in (table.dtype, seen.dtype):
+    if not plain or inputs.shape != outputs.shape or object in (_array(inputs).dtype, _array(outputs).dtype):
         return step_of.dispatch(object)(transformer, inputs, outputs)
-    low, high, middle = np.nanmin(table, 0), np.nanmax(table, 0), np.nanmedian(table, 0)  # (d,)
-    least, most = 2 * low - high, 2 * high - low
-    order = np.take_along_axis(seen, np.stack([np.nanargmin(table, 0), np.nanargmax(table, 0)]), 0)  # (2, d)
-    rising = order[1] >= order[0]
-
-    def inverse(numbers: Array) -> Array:
-        low, high = (np.broadcast_to(end, numbers.shape).copy() for end in (least, most))
-        for _ in range(HALVINGS):
-            half = low / 2 + high / 2
-            with np.errstate(all="ignore"):
-                rows = type(inputs)(half, columns=inputs.columns) if hasattr(inputs, "columns") else half
-                answer = _array(transformer.transform(rows))
-            # outside of what the function is defined on, numbers nearer to the table are right
-            below = np.where(np.isnan(answer), half < middle, (answer < numbers) == rising)
-            low, high = np.where(below, half, low), np.where(below, high, half)
-        return np.where(np.isnan(numbers), np.nan, low / 2 + high / 2)
-
     if not _by_column(transformer, _first(inputs)):
         return step_of.dispatch(object)(transformer, inputs, outputs)
-    kept = _agreement(inverse(_first(seen)), _first(table))  # (d,)
+    return _searched(transformer, inputs, outputs)
+
+
+@step_of.register(preprocessing.SplineTransformer)
+def _(splines: Any, inputs: Any, outputs: Any) -> Back:
+    return _searched(splines, inputs, outputs)
+
+
+def _searched(transformer: Any, inputs: Any, outputs: Any) -> Back:
+    """The number whose outputs are nearest, column by column: on a grid, then by thirds of an interval.
+
+    A function that neither rises nor falls comes back as another number, and counts as lost.
+    """
+    table = _array(inputs)
+    width, size = table.shape[1], outputs.shape[1] // max(1, table.shape[1])
+    low, high = np.nanmin(table, 0), np.nanmax(table, 0)  # (d,)
+    grid = np.linspace(low, high, PLACES)  # (places, d)
+
+    def distance(numbers: Array, blocks: Array) -> Array:
+        """(k, d) from numbers (k, d) as they come out to blocks (k, d, size)."""
+        like_inputs = type(inputs)(numbers, columns=inputs.columns) if is_frame(inputs) else numbers
+        with np.errstate(all="ignore"):
+            basis = _array(transformer.transform(like_inputs)).reshape(len(numbers), width, size)
+        return np.asarray(np.nan_to_num(np.abs(basis - blocks).sum(-1), nan=np.inf))
 
     def back(rebuilt: Cells) -> Cells:
-        cells = inverse(np.where(rebuilt.kept == Kept.LOST, np.nan, rebuilt.values).astype(np.float64))
-        return Cells(cells, np.minimum(rebuilt.kept, kept).astype(np.uint8))
+        blocks = rebuilt.values.astype(np.float64).reshape(-1, width, size)
+        nearest = [distance(grid, np.nan_to_num(block)).argmin(0) for block in blocks]
+        place = np.reshape(np.array(nearest, dtype=np.intp), (len(blocks), width))
+        step = grid[1] - grid[0]
+        start, end = (np.take_along_axis(grid, place, 0) + np.stack([-step, step])[:, None]).clip(low, high)
+        for _ in range(HALVINGS):
+            first, second = (2 * start + end) / 3, (start + 2 * end) / 3
+            left = distance(first, np.nan_to_num(blocks)) < distance(second, np.nan_to_num(blocks))
+            start, end = np.where(left, start, first), np.where(left, second, end)
+        numbers = np.where(np.isnan(blocks).any(2), np.nan, (start + end) / 2)
+        kept = np.minimum(rebuilt.kept.reshape(blocks.shape).min(2), most)
+        return Cells(numbers, kept.astype(np.uint8))
 
+    most = np.full(width, Kept.EXACT, dtype=np.uint8)
+    seen = _array(_first(outputs))
+    again = back(Cells(seen, np.full(seen.shape, Kept.EXACT, dtype=np.uint8)))
+    most = np.where(_agreement(again.values, table[:CHECKED]) == Kept.EXACT, Kept.EXACT, Kept.LOST)
     return back
 
 
@@ -253,49 +272,6 @@ def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
     return _by_columns(len(statistics), column_back)
 
 
-@step_of.register(KNNImputer)
-def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
-    """Numbers come back; whether one was imputed is not known where a column has missing values."""
-    missing = np.asarray(np.isnan(np.asarray(inputs, dtype=np.float64)).any(0))
-    valid = np.flatnonzero(imputer._valid_mask) if not imputer.keep_empty_features else np.arange(len(missing))
-    most = np.where(missing, Kept.ESTIMATED, Kept.EXACT)
-    return lambda rebuilt: rebuilt.columns(slice(0, len(valid))).placed(valid, len(missing)).at_most(most)
-
-
-@step_of.register(preprocessing.SplineTransformer)
-def _(splines: Any, inputs: Any, outputs: Any) -> Back:
-    """The number whose basis functions are nearest, column by column: on a grid, then by thirds of an interval."""
-    table = _array(inputs)
-    width, size = table.shape[1], outputs.shape[1] // max(1, table.shape[1])
-    low, high, middle = np.nanmin(table, 0), np.nanmax(table, 0), np.nanmedian(table, 0)  # (d,)
-
-    def distance(numbers: Array, blocks: Array, column: int) -> Array:
-        """(..., g) from blocks (g, size) to the basis functions of numbers (..., g) or (k, 1)."""
-        rows = np.tile(middle, (numbers.size, 1))
-        rows[:, column] = numbers.ravel()
-        like_inputs = type(inputs)(rows, columns=inputs.columns) if hasattr(inputs, "columns") else rows
-        basis = _array(splines.transform(like_inputs))[:, column * size : (column + 1) * size]
-        return np.asarray(np.square(basis.reshape(*numbers.shape, size) - blocks).sum(-1))
-
-    def column_back(rebuilt: Cells, column: int) -> tuple[Array, Any]:
-        block = rebuilt.columns(slice(column * size, (column + 1) * size))
-        wanted = np.nan_to_num(block.values.astype(np.float64))
-        grid = np.linspace(low[column], high[column], PLACES)
-        step, nearest = grid[1] - grid[0], [distance(grid[:, None], row, column).argmin() for row in wanted]
-        start, end = (grid[nearest] + [[-step], [step]]).clip(low[column], high[column])
-        for _ in range(HALVINGS):
-            first, second = (2 * start + end) / 3, (start + 2 * end) / 3
-            left = distance(first, wanted, column) < distance(second, wanted, column)
-            start, end = np.where(left, start, first), np.where(left, second, end)
-        return (start + end) / 2, np.minimum(block.kept.min(1), known[column])
-
-    known = np.full(width, Kept.EXACT, dtype=np.uint8)
-    back = _by_columns(width, column_back, np.float64)
-    seen = _array(_first(outputs, TRIED))
-    known = _agreement(back(Cells(seen, np.full(seen.shape, Kept.EXACT, dtype=np.uint8))).values, table[:TRIED])
-    return back
-
-
 @step_of.register(preprocessing.PolynomialFeatures)
 def _(expansion: Any, inputs: Any, outputs: Any) -> Back:
     """Each input is one of the outputs, unless the lowest degree is above one."""
@@ -313,19 +289,6 @@ def _(expansion: Any, inputs: Any, outputs: Any) -> Back:
 def _(selector: Any, inputs: Any, outputs: Any) -> Back:
     support, width = selector.get_support(indices=True), inputs.shape[1]
     return lambda rebuilt: rebuilt.placed(support, width)
-
-
-@step_of.register(preprocessing.Normalizer)
-def _(normaliser: Any, inputs: Any, outputs: Any) -> Back:
-    """The direction comes back; the length is the table's mean."""
-    table = np.asarray(dense(inputs), dtype=np.float64)
-    order = {"l1": 1, "l2": 2, "max": np.inf}[normaliser.norm]
-    length = float(np.linalg.norm(table, order, axis=1).mean())
-
-    def back(rebuilt: Cells) -> Cells:
-        return Cells(rebuilt.values.astype(np.float64) * length, np.minimum(rebuilt.kept, Kept.ESTIMATED))
-
-    return back
 
 
 @step_of.register(preprocessing.KBinsDiscretizer)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lostwax.adapters.objects import attributes
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
-from lostwax.adapters.sklearn.inputs import is_frame
+from lostwax.adapters.sklearn.inputs import is_frame, other_data
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
 from lostwax.attacks.closed_form.partial_likelihood import score_statistic
 from lostwax.games import Fitted, ProportionalHazards, Records
@@ -86,10 +86,7 @@ def publish_cox(cox: Cox, place: Place, labels: Any, weight: Tensor, reader: Pip
     weights = None if bool((weight == 1).all()) else weight
     hazards = ProportionalHazards(cox.source, weight_of, at, seen, cox.efron, strata, weights)
     if not (distance := score_statistic(hazards, x.numpy())) <= UNRELATED:
-        raise ValueError(
-            f"audit: {cox.source} was not fitted on this data (X, y): its score statistic there is {distance:.2g} "
-            f"(expected < {UNRELATED}). Pass exactly the rows, times and events that it was fitted on."
-        )
+        raise other_data(cox.source, f"its score statistic there is {distance:.2g} (expected < {UNRELATED})")
     reader.publish(Fitted(cox.source, Records(x, reader.y), weight, None, hazards=hazards), place)
 
 

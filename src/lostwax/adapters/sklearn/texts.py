@@ -13,9 +13,11 @@ from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.pipeline import Pipeline
 
-from lostwax.adapters.sklearn.pipelines import FEW, PipelineReader, Place, own_facts, steps_of
+from lostwax.adapters.sklearn.inputs import chosen, steps_of
+from lostwax.adapters.sklearn.pipelines import FEW, PipelineReader, Place, is_large, own_facts
 from lostwax.adapters.sklearn.steps import Back, step_of
-from lostwax.games import Cells, Extremes, Kept, Sums
+from lostwax.games import Cells, Extremes, Fitted, Kept, Records, Sums
+from lostwax.games.folding import SparseFitted, SparseRecords
 
 COUNT_ERROR = 0.05  # a count is a whole number to this
 NOISE = 1e-3  # of the largest weight of a text: smaller ones are rounding
@@ -51,8 +53,7 @@ def words_of(vectoriser: Any) -> tuple[str, ...]:
 
 def first_step(estimator: Any) -> tuple[Any, Any]:
     """The vectoriser of a pipeline, and the pipeline without it; a search is its best model."""
-    if hasattr(estimator, "best_estimator_"):
-        return first_step(estimator.best_estimator_)
+    estimator = chosen(estimator)
     if not isinstance(estimator, Pipeline) or len(estimator.steps) == 1:
         return estimator, "passthrough"
     (_, first), *later = estimator.steps
@@ -100,7 +101,7 @@ def read_vocabulary(vectoriser: Any, reader: PipelineReader, place: Place) -> Pl
         if isinstance(least, int) and least <= 1:  # of a share of texts one is not enough
             never = torch.full((present.shape[1],), torch.inf, dtype=torch.float64)
             words = Extremes(f"{name}'s vocabulary", never, torch.ones_like(never))
-            reader.publish_indicators(name, present, place.through(occurs, present), extremes=(words,))
+            publish_indicators(reader, name, present, place, extremes=(words,))
         texts = np.asarray(present.sum(0)).ravel()  # (words,)
         reader.note_rare(f"the words of {name}", int(((texts > 0) & (texts < FEW)).sum()))
         by_count = vectoriser.max_df != 1.0 or vectoriser.max_features is not None
@@ -112,6 +113,25 @@ def read_vocabulary(vectoriser: Any, reader: PipelineReader, place: Place) -> Pl
     if vectoriser.binary:
         place = place.through(occurs, present)
     return reader.through(vectoriser._tfidf, place) if isinstance(vectoriser, TfidfVectorizer) else place
+
+
+def publish_indicators(
+    reader: PipelineReader,
+    name: str,
+    present: Any,
+    place: Place,
+    sums: tuple[Sums, ...] = (),
+    extremes: tuple[Extremes, ...] = (),
+) -> None:
+    """Note what is published about zeros and ones, (n, words) sparse: which words occur in which text."""
+    place = place.through(occurs, present)
+    if is_large(present):
+        table = SparseRecords(present.tocsr(), reader.y)
+        fitted = SparseFitted(name, table, reader.weight, sums=sums, extremes=extremes)
+        reader.publish_sparse(fitted, place, labelled=False)
+    else:
+        rows = Records(torch.from_numpy(present.toarray()), reader.y)
+        reader.publish(Fitted(name, rows, reader.weight, None, sums, extremes), place, labelled=False)
 
 
 def occurs(values: Cells) -> Cells:
@@ -157,7 +177,7 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
         return
     number = total.new_full((1,), float(texts))
     sums = Sums("the idf weights", total, number, by_label=False, weighted=False)
-    reader.publish_indicators(name, present, place.through(occurs, present), sums=(sums,))
+    publish_indicators(reader, name, present, place, sums=(sums,))
     reader.notes.append(
         "the idf weights tell in how many texts each word occurs, and so all words of the missing text, whatever the "
         "model after them. Fit them on public texts."

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lostwax.adapters.objects import MAX_DEPTH, MAX_SEARCHED, Array, decoded, decompressed, numbers_in
+from lostwax.adapters.objects import Array
 from lostwax.attacks.closed_form.stored import row_keys
 
 SURE = 25.0  # bits: an agreement by accident has a probability of 2^-25
@@ -22,7 +22,6 @@ AGREES = 1e-9  # relative to a column's spread, times the square root of the num
 DIGITS = {2: 8, 4: 20, 8: 40}  # bits that a value of a continuous column is worth, by the bytes of a number
 GRID = 10.0 ** -np.arange(5)  # columns whose values are multiples of one of these are not continuous
 GRID_ROWS = 10_000  # by which that is judged
-FEW_ROWS = 8  # that are looked for one by one
 
 equal = partial(np.array_equal, equal_nan=True)
 
@@ -91,23 +90,11 @@ class TrainingRows:
 
     def find(self, rows: Array) -> Array:
         """(k,) for each row one of the table that equals it bit for bit, in the dtype of `rows`; -1 if none does."""
-        if len(rows) <= FEW_ROWS:
-            return np.array([self._find_one(row) for row in rows])
         keys, order = self.keys(rows.dtype)
         at = order[np.searchsorted(keys, row_keys(torch.from_numpy(rows))).clip(max=self.n - 1)]
         theirs = self.x[at].astype(rows.dtype)
         same = ((theirs == rows) | (np.isnan(theirs) & np.isnan(rows))).all(1)
         return np.where(same, at, -1)
-
-    def _find_one(self, row: Array) -> int:
-        """The same for one row, without hashes of the table."""
-        near = np.arange(self.n)
-        for column, value in enumerate(row):
-            cells = self.x[near, column].astype(row.dtype)
-            near = near[np.isnan(cells) if np.isnan(value) else cells == value]
-            if len(near) == 0:
-                return -1
-        return int(near[0])
 
     def occurs(self, rows: Array) -> Array:
         """(k,) how often each row occurs in the table."""
@@ -223,35 +210,3 @@ def on_other_scales(ours: Array, theirs: Array) -> bool:
     single = theirs.dtype.kind == "f" and theirs.dtype.itemsize < 8
     rounding = np.finfo(theirs.dtype if single else np.float64).eps * 64 * np.abs(theirs).max(0)
     return bool((slope != 0).all() and (np.abs(other - slope * centred) <= rounding).all())
-
-
-def hidden_rows(value: str | bytes, table: TrainingRows, depth: int = MAX_DEPTH) -> Iterator[Array]:
-    """Rows of a table (k, d) inside bytes and texts: pickled arrays, raw buffers, lines of CSV or JSON.
-
-    Bytes are read as floating-point numbers at every offset, texts as the numbers that are written in them. In this
-    list, rows of the table are looked for one after the other, and columns, which is how pandas pickles a table.
-    """
-    if len(value) > MAX_SEARCHED:
-        return
-    if depth and (packed := decompressed(value)) is not None:
-        yield from hidden_rows(packed, table, depth - 1)
-    if depth and isinstance(value, bytes) and (text := decoded(value)) is not None:
-        yield from hidden_rows(text, table, depth - 1)
-    if len(value) <= 8 * table.d:
-        return
-    for numbers in numbers_in(value):
-        with np.errstate(invalid="ignore", over="ignore"):
-            own = table.x.astype(numbers.dtype)
-            starts = np.flatnonzero(np.isin(numbers[: max(0, len(numbers) - table.d + 1)], own[:, 0]))
-            rows = numbers[starts[:, None] + np.arange(table.d)]  # (k, d) that start with a value of the first column
-            rows = rows[table.find(rows) >= 0] if len(rows) else rows
-            if not len(rows) and all(_stands_in(numbers, column) for column in own.T):
-                rows = own
-        if len(rows):
-            yield rows
-
-
-def _stands_in(numbers: Array, column: Array) -> bool:
-    """Whether the values of a column (n,) are next to each other."""
-    starts = np.flatnonzero(numbers[: max(0, len(numbers) - len(column) + 1)] == column[0])
-    return any(np.array_equal(numbers[start : start + len(column)], column, equal_nan=True) for start in starts)

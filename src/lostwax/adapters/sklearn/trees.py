@@ -29,28 +29,29 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
-    RandomTreesEmbedding,
 )
 from sklearn.ensemble._gradient_boosting import _random_sample_mask
 from sklearn.model_selection import train_test_split
 from sklearn.tree import BaseDecisionTree, DecisionTreeClassifier
 from sklearn.utils.class_weight import compute_sample_weight
 
-from lostwax.adapters.sklearn.estimators import Array, refusal
+from lostwax.adapters.objects import attributes
+from lostwax.adapters.sklearn.estimators import Array, SettingNotReadError, refusal
 from lostwax.adapters.sklearn.grown import (
     Targets,
     TreeSample,
     class_weights,
-    fit_the_trees,
     forest_of_samples,
+    root_sums,
     sum_rounding,
     times_drawn,
     tree_class_weights,
     tree_of,
 )
-from lostwax.adapters.trees import other_data, refuse
+from lostwax.adapters.sklearn.inputs import other_data
+from lostwax.adapters.trees import refuse
 from lostwax.games.boosting import BoostedLoss, BoostedSums, BoostedTree
-from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
+from lostwax.games.trees import LEAF, Floats, Forest, Ints, Tree
 
 MAX_SEED = 2**31 - 1  # each tree of gradient boosting draws one number below this
 
@@ -103,19 +104,9 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
 @forest_of.register(ExtraTreesClassifier)
 @forest_of.register(ExtraTreesRegressor)
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
-    if (part := _fitted_on_part(estimator, x, labels, weight)) is not None:
-        return part
     sampled = _bootstrapped if estimator.bootstrap else _on_all_rows
-    return forest_of_samples(estimator, x, sampled(estimator, labels, weight), ordered=estimator.bootstrap)
-
-
-@forest_of.register(RandomTreesEmbedding)
-def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
-    """Grown on random numbers, not on labels; a pipeline gives it no weights."""
-    used = getattr(estimator, "_sample_weight", None)
-    weight = np.ones_like(weight) if used is None else used
-    samples = (TreeSample(tree, weight, np.ones_like(weight)) for tree in estimator.estimators_)
-    return forest_of_samples(estimator, x, samples)
+    samples = sampled(estimator, labels, weight, _rows_of_fit(estimator, weight))
+    return forest_of_samples(estimator, x, samples, ordered=estimator.bootstrap)
 
 
 @forest_of.register(BaggingClassifier)
@@ -123,23 +114,16 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
 @forest_of.register(IsolationForest)
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     first, isolates = _first_tree(estimator), isinstance(estimator, IsolationForest)
-    if (part := _fitted_on_part(estimator, x, labels, weight)) is not None:
-        return part
+    if isolates and np.isnan(x).any():  # rows without a value went another way before scikit-learn 1.9
+        raise SettingNotReadError("IsolationForest on missing values is not read", ".")
+    rows = _rows_of_fit(estimator, weight)
     numbered = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) and labels.ndim == 1 else labels
-    factor, targets = class_weights(first, numbered), None if isolates else Targets.of(estimator, labels)
-    by_weight, drawn = _drawn_by_weight(estimator), times_drawn(estimator, len(x))
+    factor, targets = class_weights(first, numbered, rows), None if isolates else Targets.of(estimator, labels)
+    by_weight, drawn = _drawn_by_weight(estimator), times_drawn(estimator, rows, len(x))
     samples = [
         TreeSample(tree, counts if by_weight or counts is None else counts * weight, factor, targets, columns)
         for tree, columns, counts in zip(estimator.estimators_, estimator.estimators_features_, drawn, strict=True)
     ]
-    if isolates and np.isnan(x).any() and any(counts is None for counts in drawn):
-        raise ValueError(
-            "IsolationForest with warm_start cannot be audited on missing values: the rows of each tree cannot be "
-            "drawn again, and so not which way rows without a value went. Fit it in one call, without warm_start."
-        )
-    if isolates and np.isnan(x).any() and not fit_the_trees(samples, x):
-        right = [sample._replace(missing_right=True) for sample in samples]  # as scikit-learn before 1.9 grew them
-        samples = right if fit_the_trees(right, x) else samples
     return forest_of_samples(estimator, x, samples, ordered=True)
 
 
@@ -194,62 +178,41 @@ def _first_tree(estimator: Any) -> Any:
     return first
 
 
-def _on_all_rows(estimator: Any, labels: Array, weight: Floats) -> Iterator[TreeSample]:
+def _rows_of_fit(estimator: Any, weight: Floats) -> Ints:
+    """The rows that a model was fitted on: all, or those with a weight, if it is that of one of several folds."""
+    rows = np.arange(len(weight)) if estimator._n_samples == len(weight) else np.flatnonzero(weight > 0)
+    if estimator._n_samples != len(rows):
+        too = " (were test rows passed too?)" if len(weight) > estimator._n_samples else ""
+        count = f"X has {len(weight):,} rows, the model {estimator._n_samples:,}{too}"
+        raise other_data(type(estimator).__name__, count)
+    return rows
+
+
+def _on_all_rows(estimator: Any, labels: Array, weight: Floats, rows: Ints) -> Iterator[TreeSample]:
     used, targets = getattr(estimator, "_sample_weight", None), Targets.of(estimator, labels)
-    factor = class_weights(estimator, labels)
-    if getattr(estimator, "class_weight", None) is not None and used is not None:  # balanced by weight
-        factor = np.divide(used, weight, out=np.ones_like(weight), where=weight > 0)
+    factor = class_weights(estimator, labels, rows)
+    if attributes(estimator).get("class_weight") is not None and used is not None:  # balanced by weight
+        factor[rows] = np.divide(used, weight[rows], out=np.ones(len(rows)), where=weight[rows] > 0)
     return (TreeSample(tree, weight, factor, targets) for tree in estimator.estimators_)
 
 
-def _bootstrapped(estimator: Any, labels: Array, weight: Floats) -> Iterator[TreeSample]:
+def _bootstrapped(estimator: Any, labels: Array, weight: Floats, rows: Ints) -> Iterator[TreeSample]:
     """Trees that were grown on rows drawn with replacement; newer versions draw them by weight."""
     by_weight, targets = _drawn_by_weight(estimator), Targets.of(estimator, labels)
-    balanced = getattr(estimator, "class_weight", None) == "balanced_subsample"
-    common = np.ones_like(weight) if by_weight else class_weights(estimator, labels)
-    for tree, counts in zip(estimator.estimators_, times_drawn(estimator, len(weight)), strict=True):
+    balanced = attributes(estimator).get("class_weight") == "balanced_subsample"
+    common = np.ones_like(weight) if by_weight else class_weights(estimator, labels, rows)
+    for tree, counts in zip(estimator.estimators_, times_drawn(estimator, rows, len(weight)), strict=True):
         if counts is None:
             yield TreeSample(tree, None, None)
             continue
-        rows = np.repeat(np.arange(len(counts)), counts.astype(np.intp))
-        factor = compute_sample_weight("balanced", labels, indices=rows) if balanced else common
+        drawn = np.repeat(np.arange(len(counts)), counts.astype(np.intp))
+        factor = compute_sample_weight("balanced", labels, indices=drawn) if balanced else common
         yield TreeSample(tree, counts if by_weight else counts * weight, factor, targets)
 
 
 def _drawn_by_weight(estimator: Any) -> bool:
     """Whether sample weights entered the draw of rows, and not the weights of those that were drawn."""
     return hasattr(estimator, "_sample_weight")
-
-
-def _fitted_on_part(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest | None:
-    """The forest of a model that was fitted on the rows with a weight only: one of several folds."""
-    inside = weight > 0
-    if estimator._n_samples == len(x):
-        return None
-    if estimator._n_samples != inside.sum():
-        too = " (were test rows passed too?)" if len(x) > estimator._n_samples else ""
-        raise other_data(type(estimator).__name__, f"X has {len(x):,} rows, the model {estimator._n_samples:,}{too}")
-    part = forest_of(estimator, x[inside], labels[inside], weight[inside])
-    names = np.unique(labels)
-    numbers = np.searchsorted(names, np.unique(labels[inside]))
-    classes = numbers if is_classifier(estimator) and labels.ndim == 1 else None
-    return replace(part, trees=tuple(_spread(tree, inside, classes, len(names)) for tree in part.trees))
-
-
-def _spread(tree: Tree, inside: Bools, classes: Ints | None, k: int) -> Tree:
-    """A tree grown on some rows, as one of the whole table."""
-    if tree.share is None:
-        return tree
-    share = np.zeros(len(inside))
-    share[inside] = tree.share
-    if (sums := tree.labels) is None:
-        return replace(tree, share=share)
-    weight, totals = np.zeros(len(inside)), sums.totals
-    weight[inside] = sums.weight
-    if classes is not None:
-        totals = np.zeros((len(tree.size), k))
-        totals[:, classes] = sums.totals
-    return replace(tree, share=share, labels=LabelSums(totals, weight, sums.rounding))
 
 
 # gradient boosting
@@ -310,13 +273,10 @@ def _starting_mean(estimator: Any) -> Floats | None:
 
 def _single_node(name: str, mean: Floats, targets: Targets, weight: Floats) -> Tree:
     """The mean of the labels as a tree of one node."""
-    total, inside, totals = weight.sum(), weight > 0, np.zeros(targets.values.shape[1])
-    totals[targets.columns] = mean * total
+    inside, leaf, no = weight > 0, np.array([LEAF]), np.zeros(1)
     count = np.array([inside.sum()])
-    error = float(sum_rounding(count, total)[0] * np.abs(targets.values).max())
-    if (np.abs(weight @ targets.values - totals) > 4 * error).any():
-        raise other_data(name, "its first prediction is not the mean of these labels")
-    sums, leaf, no = LabelSums.of_root(totals, weight, error, 1), np.array([LEAF]), np.zeros(1)
+    error = 4 * float(sum_rounding(count, weight.sum())[0] * np.abs(targets.values).max())
+    sums = root_sums(name, mean, targets, weight, error, 1)
     return Tree(leaf, no, leaf, leaf, no > 0, count.astype(np.float64), inside.astype(np.float64), no, labels=sums)
 
 
@@ -335,27 +295,28 @@ def forest_alone(estimator: Any) -> Forest:
             "RandomForestClassifier, ExtraTreesClassifier."
         )
     trees = getattr(estimator, "estimators_", [estimator])
-    drawn = times_drawn(estimator, estimator._n_samples) if bootstrap else [np.ones(trees[0].tree_.n_node_samples[0])]
-    counts = [count for count in drawn if count is not None] * (1 if bootstrap else len(trees))
-    if len(counts) < len(trees):
-        raise TypeError(
-            f"{name}: its bootstraps cannot be drawn again, because the seeds of its trees are not stored. Without "
-            "them, a table with no known row is not rebuilt."
-        )
-    if estimator.n_outputs_ != 1:
-        raise TypeError(f"{name}: trees with several labels per row are not read without a row of the table.")
+    rows, classes = int(trees[0].tree_.n_node_samples[0]), len(estimator.classes_)
+    counts: list[Floats] = [np.ones(rows)] * len(trees)
+    if bootstrap:
+        rows = estimator._n_samples
+        drawn = times_drawn(estimator, np.arange(rows), rows)
+        counts = [count for count in drawn if count is not None]
+    weighs = [tree.tree_.weighted_n_node_samples[0] for tree in trees]
+    refuse(
+        name,
+        {
+            "a forest without the seeds of its bootstraps": len(counts) < len(trees),
+            "a model of several labels per row": estimator.n_outputs_ != 1,
+            "class_weight": estimator.class_weight is not None,
+            "sample_weight": any(
+                abs(weigh - count.sum()) > 1e-6 * weigh for weigh, count in zip(weighs, counts, strict=False)
+            ),
+            "a model of missing values": not all(np.isfinite(tree.tree_.threshold).all() for tree in trees),
+        },
+    )
     for tree, count in zip(trees, counts, strict=True):
-        nodes = tree.tree_
-        if not np.isclose(nodes.weighted_n_node_samples[0], count.sum()) or estimator.class_weight is not None:
-            raise TypeError(
-                f"{name}: was fitted with sample weights or class weights. Its trees hold weights, not counts of rows; "
-                "without a row of the table they are not read."
-            )
-        if nodes.n_node_samples[0] != (count > 0).sum():
-            raise ValueError(f"{name}: a tree was grown on {nodes.n_node_samples[0]} rows, its seed draws others.")
-        if not np.isfinite(nodes.threshold).all():
-            raise TypeError(f"{name}: was grown on missing values. Without a row of the table these are not read.")
-    rows, classes = len(counts[0]), len(estimator.classes_)
+        if (grown_on := tree.tree_.n_node_samples[0]) != (count > 0).sum():
+            raise ValueError(f"{name}: a tree was grown on {grown_on} rows, its seed draws others.")
     targets = Targets(np.zeros((rows, classes)), np.arange(classes))  # the columns only: labels are not known
     samples = (TreeSample(tree, count, np.ones(rows), targets) for tree, count in zip(trees, counts, strict=True))
     return Forest(tuple(tree_of(sample) for sample in samples), ordered=bootstrap)

@@ -35,7 +35,7 @@ def joint_codes(tables: Sequence[tuple[Any, Any]]) -> tuple[list[list[object]], 
         every_label = np.unique(every_label, return_inverse=True, axis=0)[1].astype(np.float64)
     y = torch.from_numpy(every_label.astype(np.float64).reshape(sum(sizes), -1))
     first = tables[0][0]
-    if hasattr(first, "toarray"):
+    if inputs.is_sparse(first):
         x = torch.from_numpy(np.concatenate([np.asarray(X.toarray(), dtype=np.float64) for X, _ in tables]))
     elif are_texts(first):
         texts = [text for X, _ in tables for text in X]
@@ -53,7 +53,7 @@ def _split(keys: Sequence[object], sizes: Sequence[int]) -> list[list[object]]:
 
 def _together(tables: Sequence[Any]) -> Tensor:
     """(n, d) all rows of tables, coded alike."""
-    if hasattr(tables[0], "iloc"):
+    if inputs.is_frame(tables[0]):
         import pandas
 
         columns = list(tables[0].columns)
@@ -103,8 +103,7 @@ def _squares(variances: Tensor, sums: Sums, squares: Tensor) -> Tensor | None:
 
 def at_last_step(model: Any, X: Any) -> Tensor | None:
     """(n, D) rows as the last step of a model sees them; None where that is not known."""
-    if hasattr(model, "best_estimator_"):
-        return at_last_step(model.best_estimator_, X)
+    model = inputs.chosen(model)
     if isinstance(model, Pipeline):
         if isinstance(model[-1], Pipeline) or hasattr(model[-1], "estimators_"):
             return None

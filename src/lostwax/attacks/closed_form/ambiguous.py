@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from lostwax.games import Records, Stationary
-from lostwax.games.fitted import BLOCK_NUMBERS, gram, sums_of_others
+from lostwax.games.fitted import BLOCK_NUMBERS, sums_of_others
 
 # Models without an intercept: the residual is unknown too, and solves a scalar equation (Balle et al. 2022, Theorem 8).
 
@@ -106,24 +106,27 @@ class Outside(NamedTuple):
     residual: Tensor  # (games, 2, c) that the missing row would have, up to a factor: a_c = -r_c / ridge
 
 
-def outside_candidates(model: Stationary, table: Records, games: Tensor, mean: Tensor) -> Outside | None:
-    """Both candidates for the missing row of each game; None with fewer features than rows.
+def outside_candidates(
+    model: Stationary, table: Records, games: Tensor, mean: Tensor, wanted: Tensor | None = None
+) -> Outside | None:
+    """Both candidates for the missing row of each game that is `wanted` (g,); None with fewer features than rows.
 
     `mean` is that of the known rows, (games, d). Lengths are in units of each feature's deviation, estimated from the
     odd rows in the games for even rows and vice versa, so that a NaN in row i does not change game i.
     """
     n, d = table.x.shape
-    if n > d:
+    if n > d or (wanted is not None and not wanted.any()):
         return None
     x = mean.new_full((len(games), 2, d), torch.nan)
     residual = mean.new_zeros(len(games), 2, len(model.weight))
     sign = mean.new_tensor([[1.0], [-1.0]])
     features = model.features(table.x)
     for parity in (0, 1):
-        wanted = {game: place for place, game in enumerate(games.tolist()) if game % 2 == parity}
+        chosen = torch.ones_like(games, dtype=torch.bool) if wanted is None else wanted
+        places = {int(games[place]): place for place in chosen.nonzero()[:, 0].tolist() if games[place] % 2 == parity}
         half = _Half.of(model, features, parity)
-        for left in half.leave_one_out(set(wanted)):
-            place = wanted[left.row]
+        for left in half.leave_one_out(set(places)):
+            place = places[left.row]
             _, sizes, axes = torch.linalg.svd(left.outside, full_matrices=False)  # a v^T, of rank one
             if sizes[0] > 0:
                 inside = left.share_of_mean * model.features(mean[place])
@@ -201,27 +204,27 @@ class _Half:
         """
         always = self.vectors[: self.always]
         jitter = JITTER * always.square().sum(1).mean() if self.always else self.vectors.new_zeros(())
-        products = gram(self.vectors)
+        products = self.vectors @ self.vectors.mT
         products.diagonal().add_(jitter)
         noises = self._noises(products.diagonal())
         places = torch.arange(len(self.vectors), device=self.vectors.device)
         along, none = self.vectors @ self.weights.mT, self.vectors.new_zeros(0)
-        rest = _Rest(places, self.vectors, products, self.weights, along, none)
-        ahead = [rest.knowing(slice(self.always), slice(self.always, None))]
-        del products, rest
+        remainder = _Rest(places, self.vectors, products, self.weights, along, none)
+        ahead = [remainder.knowing(slice(self.always), slice(self.always, None))]
+        del products, remainder
         known = len(self.vectors) - 1
         while ahead:
-            rest = ahead.pop()
-            rows = [self.rows[place - self.always] for place in rest.places.tolist()]
+            remainder = ahead.pop()
+            rows = [self.rows[place - self.always] for place in remainder.places.tolist()]
             if wanted.isdisjoint(rows):
                 continue
             if len(rows) > 1:
                 half = (len(rows) + 1) // 2
                 first, second = slice(half), slice(half, None)
-                ahead += [rest.knowing(second, first), rest.knowing(first, second)]
+                ahead += [remainder.knowing(second, first), remainder.knowing(first, second)]
                 continue
-            noise = noises[rest.places[0] - self.always]
-            yield _LeftOut(rows[0], rest.weights, self._length(rest.pivots, noise), known / (known + noise))
+            noise = noises[remainder.places[0] - self.always]
+            yield _LeftOut(rows[0], remainder.weights, self._length(remainder.pivots, noise), known / (known + noise))
 
     def _noises(self, squares: Tensor) -> Tensor:
         """Of each game: variance of a row over |expected row|^2, from the known rows' mean square and their mean."""

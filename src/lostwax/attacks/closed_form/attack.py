@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from lostwax.attacks.closed_form.evidence import CandidateRows, candidates_of, m
 from lostwax.attacks.closed_form.stored import with_stored
 from lostwax.games import (
     AttackFacts,
+    Extremes,
     Fitted,
     Guess,
     Hints,
@@ -35,7 +36,7 @@ from lostwax.progress import counted, progress
 
 
 def known_moments(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
-    """`moments` of the rows known in each game, (games, d) twice.
+    """Mean and standard deviation of each column over the rows known in each game, (games, d) twice.
 
     Columns are shifted by a row s that is known in the game: in  E[x^2] - E[x]^2  a timestamp would cancel, while
     E[(x - s)^2] - E[x - s]^2  loses at most a share n eps of the spread, since s is one of the n rows.
@@ -51,16 +52,10 @@ def known_moments(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
             return torch.stack([away, away.square()], 1)
 
         for which, sums in _sums_without(powers, lambda rows: powers(rows).sum(0), len(table), games[played]):
-            first, second = (sums / (len(table) - 1)).unbind(1)  # (g, d) twice
+            first, second = (sums / max(1, len(table) - 1)).unbind(1)  # (g, d) twice
             mean[played[which]] = origin + first
             spread[played[which]] = (second - first.square()).clamp_min(0).sqrt()
     return mean, spread if len(table) > 2 else torch.full_like(spread, torch.inf)
-
-
-def moments(known: Records) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each column, (1, d) twice; an infinite deviation for a single row."""
-    mean = known.x.sum(0, keepdim=True) / max(1, len(known))
-    return mean, known.x.std(0, correction=0, keepdim=True) if len(known) > 1 else torch.full_like(mean, torch.inf)
 
 
 def known_label(table: Records, games: Tensor) -> Tensor:
@@ -165,7 +160,6 @@ class ClosedForm:
     """
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         answer = _admit(knowledge)
         return answer if isinstance(answer, str) else None
 
@@ -176,11 +170,9 @@ class ClosedForm:
         return answer
 
     def facts(self) -> AttackFacts:
-        """Exact, and it trains nothing."""
         return AttackFacts(strength=90)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """It trains nothing."""
         return Cost(0.0)
 
     def leave_one_out(
@@ -212,22 +204,14 @@ class _Prepared:
         return Guess(self._shaped(guess.records), guess.confidence, others)
 
     def _shaped(self, rows: Records) -> Records:
-        """Flat rows in the shape of the known records."""
         return Records(rows.x.reshape(*rows.x.shape[:2], *self.known.x.shape[1:]), rows.y)
 
     def _one(self, params: Mapping[str, Tensor], labels: Tensor | None) -> Guess:
         known = Records(self.known.x.flatten(1).double(), self.known.y)
-        model = self.objective(params, len(known) + 1)
-        ones = known.x.new_ones(len(known))
-        r, f = model.factors(known, ones)
-        left = (model.total() - r.mT @ f)[None]
-        mean, spread = moments(known)  # (1, d) twice
-        noise = torch.finfo(r.dtype).eps * uncertain(model, known, ones).sum(0).norm()[None]
-        candidates = candidates_of(model, left, labels, ones[:1], mean, spread, noise)
-        if len(known) and candidates.lost().any():
-            table = Records.together([known, Records(mean, known.y[:1])])  # the last row is not used
-            candidates = with_outside(candidates, model, table, torch.tensor([len(known)]), mean, labels)
-        return candidates.guess()
+        unknown = Records(known.x.new_zeros(1, known.x.shape[1]), known.y.new_zeros(1, *known.y.shape[1:]))  # not read
+        table, game = Records.together([known, unknown]), torch.tensor([len(known)], device=known.x.device)
+        model, ones = self.objective(params, len(table)), known.x.new_ones(len(table))
+        return found_by(model, table, ones, game, labels, at_optimum=True).guess()
 
 
 def _admit(knowledge: Knowledge) -> _Prepared | str:
@@ -302,25 +286,25 @@ def found_by(
     return with_outside(candidates, model, table, games, mean, labels, doubtful)
 
 
+def extreme_values(extremes: Extremes, table: Records, games: Tensor) -> Tensor:
+    """(g, d) an extreme that no known row reaches belongs to the missing row; NaN elsewhere."""
+    low, high = known_extremes(table, games)
+    x = torch.where(extremes.low < low, extremes.low, torch.nan)
+    return torch.where(extremes.high > high, extremes.high, x)
+
+
 def _with_extremes(guess: Guess, fitted: Fitted, games: Tensor) -> Guess:
-    """An extreme that no known row reaches belongs to the missing row."""
-    if not fitted.extremes:
-        return guess
-    low, high = (part[:, None] for part in known_extremes(fitted.table, games))
+    for extremes in fitted.extremes:
+        x = extreme_values(extremes, fitted.table, games)[:, None]
+        others = None if guess.alternatives is None else _with_values(guess.alternatives, x)
+        kept = None if guess.kept is None else torch.where(x.isnan(), guess.kept, Kept.EXACT)
+        guess = replace(guess, records=_with_values(guess.records, x), alternatives=others, kept=kept)
+    return guess
 
-    def replaced(rows: Records) -> Records:
-        x = rows.x
-        for extreme in fitted.extremes:
-            x = torch.where(extreme.low < low, extreme.low, x)
-            x = torch.where(extreme.high > high, extreme.high, x)
-        return Records(x, rows.y)
 
-    others = None if guess.alternatives is None else replaced(guess.alternatives)
-    kept = guess.kept
-    if kept is not None:
-        for extreme in fitted.extremes:
-            kept = torch.where((extreme.low < low) | (extreme.high > high), Kept.EXACT, kept)
-    return Guess(replaced(guess.records), guess.confidence, others, kept=kept)
+def _with_values(rows: Records, x: Tensor) -> Records:
+    """The rows, with the values of x (g, 1, d) that are known."""
+    return Records(torch.where(x.isnan(), rows.x, x), rows.y)
 
 
 def _join(parts: Sequence[Guess]) -> Guess:

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.closed_form.attack import GAMES_NUMBERS, collected, found_by, known_extremes, known_label
+from lostwax.attacks.closed_form.attack import GAMES_NUMBERS, collected, extreme_values, found_by, known_label
 from lostwax.attacks.closed_form.evidence import certain_labels, solve
 from lostwax.attacks.closed_form.partial_likelihood import missing_rows
 from lostwax.attacks.closed_form.stored import held
-from lostwax.games import Cells, Extremes, Guess, Kept, Part, Present, Records, ReleasedTable
+from lostwax.games import Cells, Guess, Kept, Part, Present, Records, ReleasedTable
 from lostwax.games.cells import Revealed
 from lostwax.games.fitted import sums_of_others
 from lostwax.progress import progress
@@ -44,7 +44,7 @@ def revealed(part: Part, games: Tensor, *, label_given: bool) -> list[Revealed]:
     for present in fitted.present:
         answers.append(Revealed((part.back(_present(present, table, games)),), None, ones))
     for extremes in fitted.extremes:
-        answers.append(Revealed((part.back(_extreme(extremes, table, games)),), None, ones))
+        answers.append(Revealed((part.back(extreme_values(extremes, table, games)),), None, ones))
     if fitted.hazards is not None:
         rows_solved, size = missing_rows(fitted.hazards, table, games)
         answers.append(Revealed(tuple(map(part.back, rows_solved)), None, size, size > 0))
@@ -55,15 +55,8 @@ def revealed(part: Part, games: Tensor, *, label_given: bool) -> list[Revealed]:
         y = part.labels(rows.guess().records.y[:, 0])
         known = ~rows.lost()  # also of a row whose features have no weight
         certain = certain_labels(fitted.model, table, weight, rows.size)
-        answers.append(Revealed(tuple(part.back(one) for one in x.unbind(1)), y, rows.size, known, certain))
+        answers.append(Revealed(tuple(map(part.back, x.unbind(1))), y, rows.size, known, certain))
     return answers
-
-
-def _extreme(extremes: Extremes, table: Records, games: Tensor) -> Tensor:
-    """(g, d) an extreme that no known row reaches belongs to the missing row; NaN elsewhere."""
-    low, high = known_extremes(table, games)
-    x = torch.where(extremes.low < low, extremes.low, torch.nan)
-    return torch.where(extremes.high > high, extremes.high, x)
 
 
 def _present(present: Present, table: Records, games: Tensor) -> Tensor:
@@ -141,7 +134,7 @@ def _merged(
     released: ReleasedTable, parts: Sequence[Part], games: Tensor, label_given: bool, by_trees: Sequence[Revealed]
 ) -> _Merged:
     table = released.table
-    given = table.y[games] if label_given else None
+    given_labels = table.y[games] if label_given else None
     facts = [
         replace(part, fitted=replace(part.fitted, model=None, hazards=None))
         for part in parts
@@ -177,6 +170,6 @@ def _merged(
                 labels_certain |= new & answer.labels_certain.reshape(each)
         size = torch.where(size == 0, answer.size * some, size)
     several = tuple(released.columns.likeliest(cells, table.x, games) for cells in (best, *others))
-    labels = labels if given is None else given
+    labels = labels if given_labels is None else given_labels
     decided = reduce(Cells.or_else, certain, lost).decided()
     return _Merged(several, labels, labelled, labels_certain, size, decided)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.closed_form.ambiguous import Outside, candidates, outside_candidates
+from lostwax.attacks.closed_form.ambiguous import candidates, outside_candidates
 from lostwax.games import Fitted, Guess, Records, Stationary, Sums
 from lostwax.games.cells import Kept
 from lostwax.games.fitted import blocks, gap, rounding
@@ -64,15 +64,9 @@ def with_outside(
     For the games that are `wanted`, (g,); None: for all.
     """
     all_rows = not model.sparse and model.known is None  # these are all rows
-    some = torch.arange(len(games), device=mean.device) if wanted is None else wanted.nonzero().flatten()
-    outside = outside_candidates(model, table, games[some], mean[some]) if all_rows and len(some) else None
+    outside = outside_candidates(model, table, games, mean, wanted) if all_rows else None
     if outside is None:  # more rows than features; or a penalty under which weights leave the span of the rows
         return candidates
-    if len(some) < len(games):
-        x = outside.x.new_full((len(games), *outside.x.shape[1:]), torch.nan)
-        residual = outside.residual.new_zeros(len(games), *outside.residual.shape[1:])
-        x[some], residual[some] = outside
-        outside = Outside(x, residual)
     x, outputs = outside.x, model.outputs(outside.x)  # (g, 2, d), (g, 2, c)
     y = model.loss.label(outputs, torch.zeros_like(outputs) if table.y.is_floating_point() else outside.residual)
     if labels is not None:  # the sign that fits the label first
@@ -236,7 +230,6 @@ class ErrorScale(NamedTuple):
 
     @classmethod
     def of(cls, fitted: Fitted) -> ErrorScale:
-        """From all rows of the table."""
         equation = leading_equation(fitted)
         e = gap(equation, fitted.table, fitted.weight)  # (c, d + 1)
         centre, deviation = _feature_moments(equation, fitted)  # (d + 1,) twice

@@ -23,6 +23,7 @@ from lostwax.attacks.closed_form.sections import (
     Kinds,
     Limits,
     Prior,
+    RebuiltRows,
     Section,
     Terms,
     agreement,
@@ -31,8 +32,7 @@ from lostwax.attacks.closed_form.sections import (
     largest_groups,
     misfits,
 )
-from lostwax.attacks.closed_form.two_valued import two_valued
-from lostwax.attacks.closed_form.undetermined import Crowd, from_sums, middle, with_target
+from lostwax.attacks.closed_form.undetermined import Crowd, from_sums, middle, two_valued, with_target
 from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts
 from lostwax.progress import counted
@@ -48,7 +48,6 @@ FIRST_STEPS = 15  # after which the best quarter goes on
 HOPELESS = 10.0  # misfit of the best set of a round then: sets that end at a root are near 1
 MOST_TRIED = 60  # candidates of a section
 POLISH = 8  # steps
-REHEARSALS = 6
 SAFETY, MANY_TESTS = 10, 8  # a measured rounding error is multiplied; from so many equations
 CHANCE = 1e-9  # of passing all equations that are left over, for each candidate that is tried
 AT_LIMIT = 1e-8  # the error of a cell at a limit
@@ -65,14 +64,11 @@ class MissingRows(NamedTuple):
     predicted: Tensor  # (g, k) root mean square error over columns, in standard deviations of the known rows
 
 
-def missing_rows(fitted: Fitted, games: Tensor, *, seed: int, rehearsals: int = REHEARSALS) -> MissingRows:
-    """Rebuild the rows `games` (g, k) of the table, of which an adversary knows all others.
-
-    `rehearsals` are games about known rows: how far off predicted errors of rows are that are not determined.
-    """
+def missing_rows(fitted: Fitted, games: Tensor, *, seed: int) -> MissingRows:
+    """Rebuild the rows `games` (g, k) of the table, of which an adversary knows all others."""
     with one_thread():  # systems are small: on a busy machine threads that wait for each other take ten times the work
         answers = [
-            _Game.of(fitted, rows, generator(seed, "missing rows", number), rehearsals).answer()
+            _Game.of(fitted, rows, generator(seed, "missing rows", number)).records()
             for number, rows in enumerate(counted(games, "missing rows: games", len(games)))
         ]
     x, y, certified, predicted = (torch.stack(part) for part in zip(*answers, strict=True))
@@ -126,17 +122,6 @@ def _kinds(fitted: Fitted, known: Tensor, missing_weights: Tensor) -> Kinds | No
     return Kinds(torch.cat([pairs[:, 0].long(), labels]), torch.cat([pairs[:, 1], weights.repeat(len(other))]))
 
 
-class _Answer(NamedTuple):
-    x: Tensor  # (k, d)
-    y: Tensor  # (k,)
-    certified: Tensor  # (k,)
-    predicted: Tensor  # (k,)
-
-    def beside(self, more: _Answer) -> _Answer:
-        """Both."""
-        return _Answer(*(torch.cat(pair) for pair in zip(self, more, strict=True)))
-
-
 class _Explained(NamedTuple):
     """Rows that explain a part of the gap."""
 
@@ -146,9 +131,8 @@ class _Explained(NamedTuple):
     doubled: bool = False  # others explain the same
 
     def beside(self, more: _Explained) -> _Explained:
-        """Both."""
-        u, corner = (torch.cat([getattr(part, name) for part in (self, more)]) for name in ("u", "corner"))
         kinds = Kinds(*(torch.cat(pair) for pair in zip(self.kinds, more.kinds, strict=True)))
+        u, corner = torch.cat([self.u, more.u]), torch.cat([self.corner, more.corner])
         return _Explained(u, kinds, corner, self.doubled or more.doubled)
 
 
@@ -163,11 +147,9 @@ class _Game:
     kinds: Kinds | None  # None: labels are targets
     known: Records  # u, in units of their spread
     rng: np.random.Generator
-    rehearsals: int
 
     @classmethod
-    def of(cls, fitted: Fitted, rows: Tensor, rng: np.random.Generator, rehearsals: int = REHEARSALS) -> _Game:
-        """The game about some rows of a table."""
+    def of(cls, fitted: Fitted, rows: Tensor, rng: np.random.Generator) -> _Game:
         is_known = torch.ones(len(fitted.table), dtype=torch.bool)
         is_known[rows] = False
         known, weight = fitted.table[is_known], fitted.weight[is_known]
@@ -177,25 +159,27 @@ class _Game:
         noise = float(noises.square().mean().sqrt())
         kinds = _kinds(fitted, is_known, fitted.weight[rows])
         units = Records((known.x - terms.centre) / terms.unit, known.y)
-        return cls(terms, gap, noise, fitted.weight[rows], kinds, units, rng, rehearsals)
+        return cls(terms, gap, noise, fitted.weight[rows], kinds, units, rng)
 
     @cached_property
     def prior(self) -> Prior:
-        """The known rows."""
         return Prior.of(self.known)
 
     @cached_property
     def limits(self) -> Limits:
-        """The natural ends of columns."""
         return Limits.of(self.known.x)
 
     @cached_property
     def dimensions(self) -> int:
-        """Of residuals."""
         assert self.kinds is not None
         return _independent(self.terms, self.kinds)
 
-    def answer(self) -> _Answer:
+    def records(self) -> RebuiltRows:
+        """The answer, with features as they are in the table."""
+        rows = self.answer()
+        return rows._replace(u=self.terms.records(rows.u))
+
+    def answer(self) -> RebuiltRows:
         """The missing rows; those that are not determined by their posterior means."""
         k = len(self.weight)
         if self.kinds is None:
@@ -205,8 +189,7 @@ class _Game:
             fewer = replace(self, gap=self._left(alone), weight=self.weight[len(alone.u) :])
             predicted = self.noise * (1 + alone.u.square().mean(1)).sqrt() / alone.kinds.weight
             certain = torch.ones(len(alone.u), dtype=torch.bool)
-            answer = _Answer(self.terms.records(alone.u), alone.kinds.y, certain, predicted)
-            return answer.beside(fewer.answer())
+            return RebuiltRows.joined([RebuiltRows(alone.u, alone.kinds.y, certain, predicted), fewer.answer()])
         if not k or k > self.dimensions or (self.terms.model is None and by_class):
             return self._expected(self.gap, k)
         explained = self._search(k)
@@ -215,26 +198,26 @@ class _Game:
         certified, predicted, holds = self._judged(explained)
         left = self._expected(self._left(explained), k - len(explained.u))
         u = explained.u if holds else torch.where((predicted < 1)[:, None], explained.u, self.known.x.mean(0))
-        return _Answer(self.terms.records(u), explained.kinds.y, certified, predicted).beside(left)
+        return RebuiltRows.joined([RebuiltRows(u, explained.kinds.y, certified, predicted), left])
 
-    def _expected(self, gap: Tensor, k: int) -> _Answer:
+    def _expected(self, gap: Tensor, k: int) -> RebuiltRows:
         """Posterior means of k rows that leave this gap; the rows themselves where columns have two values."""
-        bits = two_valued(self.terms, gap, self.noise, self.known, self.kinds, self.weight[-k:]) if k > 1 else None
+        if not k:
+            return middle(self.known, k)
+        bits = two_valued(self.terms, gap, self.noise, self.known, self.kinds, self.weight[-k:])
         if bits is not None:
-            certified, predicted = torch.full((k,), bits.certified), torch.zeros(k, dtype=gap.dtype)
-            return _Answer(self.terms.records(bits.u), bits.y, certified, predicted)
-        standing_out = with_target(self.terms, gap, self.known, self.weight, k) if self.kinds is None and k else None
-        if standing_out is not None and float(standing_out.predicted[0]) < 1:
-            u, y, predicted = standing_out
-        elif self.terms.sums and k:
-            u, y, predicted = from_sums(self.terms, gap, self.known, k)
-        elif self.kinds is not None and self.terms.model is not None and k:
-            u, y, predicted = Crowd.of(self.terms, self.known, self.kinds, self.prior).expected(gap, k, self.rehearsals)
-        else:
-            u, y, predicted = middle(self.known, k)
-        return _Answer(self.terms.records(u), y, torch.zeros(k, dtype=torch.bool), predicted)
+            return bits
+        if self.kinds is None:
+            standing_out = with_target(self.terms, gap, self.known, self.weight, k)
+            if float(standing_out.predicted[0]) < 1:
+                return standing_out
+        if self.terms.sums:
+            return from_sums(self.terms, gap, self.known, k)
+        if self.kinds is None or self.terms.model is None:
+            return middle(self.known, k)
+        return Crowd.of(self.terms, self.known, self.kinds, self.prior).expected(gap, k)
 
-    def _with_target(self) -> _Answer:
+    def _with_target(self) -> RebuiltRows:
         """One row whose label is a number: any target explains any residual."""
         model, outputs = self.terms.model, 0 if self.terms.model is None else len(self.terms.model.weight)
         leading = self.gap[outputs:] if self.terms.sums else self.gap  # sums hold to rounding
@@ -248,12 +231,9 @@ class _Game:
         predicted = self.noise / size * (1 + u.square().mean()).sqrt()
         tested = model is None or len(self.gap) > 1
         holds = tested and bool(misfit.abs().max() < AGREES * self.noise * (1 + u.abs().max()))
-        return _Answer(
-            self.terms.records(u)[None], y, ((predicted < CERTAIN) & holds)[None], predicted.clamp_max(1.0)[None]
-        )
+        return RebuiltRows(u[None], y, ((predicted < CERTAIN) & holds)[None], predicted.clamp_max(1.0)[None])
 
     def _left(self, explained: _Explained) -> Tensor:
-        """What found rows leave of the gap."""
         r = self.terms.residuals(self.terms.outputs(explained.u), explained.kinds)
         return self.gap - r.mT @ self.terms.with_ones(explained.u)
 

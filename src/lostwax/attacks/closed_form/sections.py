@@ -15,6 +15,7 @@ the equations, from starts drawn like the known rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,13 +38,26 @@ class Kinds(NamedTuple):
     weight: Tensor  # (n,)
 
     def at(self, places: Tensor) -> Kinds:
-        """Some of them, (...)."""
         return Kinds(self.y[places], self.weight[places])
 
     @property
     def as_one(self) -> Kinds:
         """As those of a single guess, (1, n)."""
         return Kinds(self.y[None], self.weight[None])
+
+
+class RebuiltRows(NamedTuple):
+    """Answers for missing rows: solved for, or what is expected of them."""
+
+    u: Tensor  # (k, d)
+    y: Tensor  # (k,)
+    certified: Tensor  # (k,) bool
+    predicted: Tensor  # (k,) root mean square error over columns
+
+    @classmethod
+    def joined(cls, parts: Sequence[RebuiltRows]) -> RebuiltRows:
+        """One below the other."""
+        return cls(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -65,15 +79,12 @@ class Terms:
 
     @property
     def equations(self) -> list[Stationary | Sums]:
-        """In the order of the rows of G."""
         return [*([] if self.model is None else [self.model]), *self.sums]
 
     def records(self, u: Tensor) -> Tensor:
-        """Features as they are in the table."""
         return self.centre + self.unit * u
 
     def as_table(self, rows: Records) -> Records:
-        """Rows u as they are in the table."""
         return Records(self.records(rows.x), rows.y)
 
     def with_ones(self, u: Tensor) -> Tensor:
@@ -159,7 +170,6 @@ class Section:
 
     @property
     def free(self) -> int:
-        """Numbers that place a row."""
         return self.axes.shape[1]
 
     def rows(self, c: Tensor) -> Tensor:
@@ -234,30 +244,49 @@ STEPS, EASED, RAISED = 60, 0.2, 5.0
 DAMPINGS = (1e-12, 1e6)
 
 
-def descend(section: Section, terms: Terms, c: Tensor, kinds: Kinds, steps: int = STEPS) -> tuple[Tensor, Tensor]:
-    """Damped Gauss-Newton from b guesses (b, j, q) at once; where it ends, and the length of the misfits there (b,)."""
-    damping = c.new_full((len(c),), 1e-2)
-    misfit, jacobian = misfits(section, terms, c, kinds)
-    value = misfit.square().sum(1)
+class Quadratic(NamedTuple):
+    """A sum of squares around b guesses: half its gradient, half its Hessian by Gauss and Newton."""
+
+    value: Tensor  # (b,)
+    slope: Tensor  # (b, q)
+    normal: Tensor  # (b, q, q)
+
+
+def gauss_newton(
+    around: Callable[[Tensor], Quadratic], c: Tensor, steps: int, *, damping: float = 1e-2
+) -> tuple[Tensor, Quadratic]:
+    """Damped steps from b guesses (b, ...) at once; where they end, and the sums there."""
+    dampings, here = c.new_full((len(c),), damping), around(c)
     for _ in range(steps):
-        assert jacobian is not None
-        normal, slope = jacobian.mT @ jacobian, (jacobian.mT @ misfit.unsqueeze(-1)).squeeze(-1)
-        unit = normal.diagonal(dim1=1, dim2=2)
-        lifted = damping[:, None] * unit + 1e-15 * unit.amax(1, keepdim=True) + LEAST
-        factor, failed = torch.linalg.cholesky_ex(normal + torch.diag_embed(lifted))
-        move = -torch.cholesky_solve(slope.unsqueeze(-1), factor).squeeze(-1).view_as(c)
-        tried = c + torch.where((failed == 0)[:, None, None], move, 0.0).nan_to_num(0.0, 0.0, 0.0)
-        new, turned = misfits(section, terms, tried, kinds)
-        reached = new.square().sum(1).nan_to_num(torch.inf)
-        better = reached < value
-        if not better.any() and bool((damping >= DAMPINGS[1]).all()):
+        unit = here.normal.diagonal(dim1=1, dim2=2)
+        lifted = dampings[:, None] * unit + 1e-15 * unit.amax(1, keepdim=True) + LEAST
+        factor, failed = torch.linalg.cholesky_ex(here.normal + torch.diag_embed(lifted))
+        move = -torch.cholesky_solve(here.slope.unsqueeze(-1), factor).squeeze(-1)
+        tried = c + torch.where((failed == 0)[:, None], move, 0.0).nan_to_num(0.0, 0.0, 0.0).view_as(c)
+        there = around(tried)
+        better = there.value < here.value  # not where it is NaN
+        if not better.any() and bool((dampings >= DAMPINGS[1]).all()):
             break
-        assert turned is not None
-        c = torch.where(better[:, None, None], tried, c)
-        misfit, value = torch.where(better[:, None], new, misfit), torch.where(better, reached, value)
-        jacobian = torch.where(better[:, None, None], turned, jacobian)
-        damping = torch.where(better, damping * EASED, damping * RAISED).clamp(*DAMPINGS)
-    return c, value.sqrt()
+        chosen = (
+            torch.where(better.view(-1, *[1] * (new.ndim - 1)), new, old)
+            for new, old in zip((tried, *there), (c, *here), strict=True)
+        )
+        c, here = next(chosen), Quadratic(*chosen)
+        dampings = torch.where(better, dampings * EASED, dampings * RAISED).clamp(*DAMPINGS)
+    return c, here
+
+
+def descend(section: Section, terms: Terms, c: Tensor, kinds: Kinds, steps: int = STEPS) -> tuple[Tensor, Tensor]:
+    """Gauss-Newton from b guesses (b, j, q) at once; where it ends, and the length of the misfits there (b,)."""
+
+    def around(c: Tensor) -> Quadratic:
+        misfit, jacobian = misfits(section, terms, c, kinds)
+        assert jacobian is not None
+        slope = (jacobian.mT @ misfit.unsqueeze(-1)).squeeze(-1)
+        return Quadratic(misfit.square().sum(1), slope, jacobian.mT @ jacobian)
+
+    c, reached = gauss_newton(around, c, steps)
+    return c, reached.value.sqrt()
 
 
 class Limits(NamedTuple):

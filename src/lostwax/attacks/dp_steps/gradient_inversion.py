@@ -62,7 +62,6 @@ class Anywhere(NamedTuple):
 
     @property
     def unit(self) -> float:
-        """v is the record."""
         return self.high - self.low
 
     def start(self, draws: np.random.Generator, count: int) -> Tensor:
@@ -114,11 +113,9 @@ class Likeliest(NamedTuple):
         return 1.0
 
     def start(self, draws: np.random.Generator, count: int) -> Tensor:
-        """Near the prior mean."""
         return torch.from_numpy(draws.random((count, len(self.law.directions)))).to(self.like) - 0.5
 
     def records(self, v: Tensor, labels: Tensor) -> Tensor:
-        """Those of the prior."""
         return self.law(v, labels).view(*labels.shape, *self.like.shape)
 
     def confine(self, v: Tensor) -> None:
@@ -167,7 +164,6 @@ class History(NamedTuple):
     factor: Tensor | None = None  # (m, t, starts) clipping factors; None: each gradient clips itself
 
     def at(self, steps: NDArray[np.int64]) -> History:
-        """Some of the steps."""
         params, secret_gradient = ({name: value[:, steps] for name, value in part.items()} for part in self[:2])
         factor = None if self.factor is None else self.factor[:, steps]
         return History(params, secret_gradient, self.absent_misfit[:, steps], factor)
@@ -183,7 +179,6 @@ class GradientInverter(NamedTuple):
     seed: int
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Guess each model's secret, many at a time."""
         device, hint = self.classes.device, None if hints is None else hints.labels
         if hint is not None and self.attack.prior:
             unknown = ~torch.isin(hint.to(device), self.classes).flatten(1).all(1)  # (m,)
@@ -351,7 +346,6 @@ class GradientInversion:
         check_fields(self, iterations=at_least(1), lr=above(0), restarts=at_least(1), steps_at_a_time=at_least(1))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         if (reason := no_steps(knowledge) or unsolvable(knowledge)) is not None:
             return reason
         if knowledge.prior.y.is_floating_point():
@@ -374,7 +368,6 @@ class GradientInversion:
         return AttackFacts(strength=50)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """Every step again, and the gradients of the search."""
         mechanism, known = knowledge.facts.trainer.mechanism, knowledge.facts.known
         if mechanism is None or known is None:
             return Cost(math.inf)
@@ -385,7 +378,6 @@ class GradientInversion:
         return Cost(games * (1 + SLOPE_COST * slopes / trained) * rate.training)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> GradientInverter:
-        """Nothing to compute before the steps are known. The seed draws starts and steps."""
         knowledge = accepted(self, knowledge)
         steps, prior = PublishedSteps.of(knowledge), knowledge.prior
         x = torch.cat([steps.known.x, prior.x.to(steps.known.x)])  # known and prior records

@@ -47,7 +47,6 @@ class PublishedSteps:
 
     @classmethod
     def of(cls, knowledge: Knowledge, *, subtract_known: bool = True) -> PublishedSteps:
-        """For a game that `no_steps` accepts."""
         trainer = as_dpsgd(knowledge.trainer)
         known = knowledge.facts.known_records.to(trainer.computes_in(knowledge.net))
         known = Records(known.inputs, known.y)
@@ -56,7 +55,6 @@ class PublishedSteps:
         return cls(net, trainer, known, clipping, subtract_known)
 
     def __call__(self, release: Release, at_a_time: int) -> Iterator[Seen]:
-        """Every step, some models at a time."""
         if release.steps is None:
             raise ValueError(
                 "release: expected the steps of DP-SGD to be published (release.steps), got weights alone. Pass the "
@@ -84,8 +82,8 @@ class PublishedSteps:
         if law.hidden:  # a batch holds as many of the known records, but not which is known
             mean = {name: value / len(self.known) for name, value in known.items()}
             known = {name: expected * value for name, value in mean.items()}
-        rest = {name: value - known[name] for name, value in secret_gradient.items()}
-        return Seen(models, params, rest, present, mean)
+        remainder = {name: value - known[name] for name, value in secret_gradient.items()}
+        return Seen(models, params, remainder, present, mean)
 
     def models_at_a_time(self, net: nn.Module, each: Records) -> int:
         """Number of models that fit a tile of the trainer when each is tested on its own records (m, c, ...)."""
@@ -163,15 +161,12 @@ class PriorAware:
         check_fields(self)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         return no_steps(knowledge) or no_candidates(knowledge)
 
     def facts(self) -> AttackFacts:
-        """Optimal among given candidates."""
         return AttackFacts(strength=75, names_candidates=True)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """Every step again, for the gradients of the known records."""
         return Cost(games * rate.training)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Chooser:
@@ -189,7 +184,6 @@ class Chooser(NamedTuple):
     score: Score
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """The candidate of the highest score."""
         return choose(hints, weighed(hints, self.scores(release, candidates_in(hints))))
 
     def scores(self, release: Release, candidates: Records) -> Tensor:
@@ -197,7 +191,6 @@ class Chooser(NamedTuple):
         return self.score(self.observed(release, candidates), self.steps.trainer)
 
     def observed(self, release: Release, candidates: Records) -> Iterator[Observed]:
-        """The evidence of every step on every candidate."""
         trainer, clip = self.steps.trainer, self.steps.trainer.clip
         tested = candidates.to(self.steps.known.x.dtype)  # (m, c, ...)
         parts: list[Observed] = []

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lostwax.attacks.least_squares import MAX_TABLE_NUMBERS
 from lostwax.attacks.newton.annealing import Annealing, ClassPrior, ErrorModel
+from lostwax.attacks.newton.assumed import AssumedSets
 from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
 from lostwax.attacks.newton.inverter import Inverter
 from lostwax.attacks.newton.matrix_free import MatrixFree
@@ -19,16 +20,17 @@ from lostwax.attacks.newton.training_map import Problem, Published, TrainingMap
 from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, WholeSets
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
-from lostwax.games import Attack, AttackFacts, Cohort, Knowledge, Records
+from lostwax.games import Attack, AttackFacts, Cohort, Knowledge, Records, Trainer
 from lostwax.games.facts import states_facts, trainer_facts
 from lostwax.games.protocols import accepted, objection_to
-from lostwax.inits import trainable
+from lostwax.inits import Given, trainable
 from lostwax.learning.coordinates import Coordinates, classes_of, flat, unsolvable
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.shadows import LinearResponse
 from lostwax.shadows.linear_response import Responses, few_known, share_for_directions
 from lostwax.trainers.descent import Descent, as_descent
+from lostwax.trainers.stacked import batch_norms
 
 NOISES = 16  # models on which the size of a defence's noise is measured
 SINGLE = 4  # bytes
@@ -63,7 +65,8 @@ class Newton:
     lowered in stages (`annealing.py`); `jacobians` then limits its end only.
 
     Where no record is known (`lw.Weak`), it solves for the whole training set, within the space that the first linear
-    layer reveals (docs/newton.md). Of the options, only `jacobians` applies then.
+    layer reveals (docs/newton.md). Of the options, only `jacobians` applies then, and `assumed`: if the adversary does
+    not know the training, trainers that it may have been, with any learning rate, for which it solves.
     """
 
     bank: int = 1_000
@@ -73,6 +76,7 @@ class Newton:
     start: Attack | None = None
     response: LinearResponse | None = None
     polish: bool = True
+    assumed: tuple[Trainer, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self, bank=at_least(0), jacobians=at_least(0), coordinates=at_least(1), products=at_least(1))
@@ -118,13 +122,22 @@ class Newton:
             )
         if (weights := _weights(knowledge)) < (numbers := _numbers(knowledge)):
             return f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
+        if any(undefended(assumed) is not assumed for assumed in self.assumed):
+            return "assumed ways of training cannot be defended ones. Leave the defences out."
+        if known is None and self.assumed:
+            reasons = (replace(self, assumed=()).objection(each) for each in self._assumed(knowledge))
+            return next((reason for reason in reasons if reason is not None), None)
         if known is None:
             return self._objection_to_sets(knowledge, in_any_order)
+        if self.assumed:
+            return "assumed ways of training are tried where no record is known. Leave them out."
         return self._objection_to_records(knowledge, known, in_any_order)
 
     def _objection_to_records(self, knowledge: Knowledge, known: Records, in_any_order: bool) -> str | None:
         """The same where all other records are known."""
         secrets, numbers, prior = knowledge.facts.secrets, _numbers(knowledge), knowledge.prior
+        if batch_norms(knowledge.net):
+            return "it compares gradients of single records, and batch norm mixes them. Use Ensemble or RecoNN."
         if numbers > MOST_NUMBERS:
             return (
                 f"it keeps tables of {numbers} x {numbers} secret numbers, {8 * numbers**2 / 1e9:.0f} GB each. Use "
@@ -179,6 +192,7 @@ class Newton:
         if knowledge.facts.known is None:
             unknowns = _unknowns(knowledge)
             models = 2 * (DRAWN + 1) + (1 + STARTS) * SET_JACOBIANS * unknowns  # of a release and of a null
+            models *= max(1, len(self.assumed))
             memory = float(2 * DOUBLE * (rate.features * unknowns + unknowns**2))
             return Cost(models * games * rate.training, memory)
         bank = (TABLES + 1) * (self.bank + groups) * rate.features
@@ -218,19 +232,29 @@ class Newton:
         form = replace(self, coordinates=coordinates, response=replace(response, directions=directions))
         return (form,) if form.objection(knowledge) is None else ()
 
-    def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter | MatrixFree | WholeSets:
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter | MatrixFree | WholeSets | AssumedSets:
         """Train on the bank, which the seed draws; training is linearised at a class mean when a game needs it."""
         knowledge = accepted(self, knowledge)
         prior = knowledge.prior
+        if knowledge.facts.known is None and self.assumed:
+            return AssumedSets(tuple(self._sets(each, seed) for each in self._assumed(knowledge)), prior[:1])
         if knowledge.facts.known is None:
-            weights, published = self._training(knowledge, prior, seed)
-            exact, quick = weights.computed_in(torch.float64), weights.computed_in(torch.float32, tf32=True)
-            return WholeSets(exact, quick, prior, prior[:1], published, SETS * self.jacobians, seed)
+            return self._sets(knowledge, seed)
         if self.products is None:
             return self.inverter(knowledge, seed=seed)
         available, problem, bank, published = self._game(knowledge, seed)
         components = Coordinates.principal(available, self.coordinates).times(problem.quick.secrets)
         return MatrixFree(problem, components, bank, published, self.products, prior[:1])
+
+    def _assumed(self, knowledge: Knowledge) -> list[Knowledge]:
+        """With each trainer that it may have been."""
+        return [replace(knowledge, trainer=trainer) for trainer in self.assumed]
+
+    def _sets(self, knowledge: Knowledge, seed: int) -> WholeSets:
+        """For a training set of which no record is known."""
+        weights, published = self._training(knowledge, knowledge.prior, seed)
+        exact, quick = weights.computed_in(torch.float64), weights.computed_in(torch.float32, tf32=True)
+        return WholeSets(exact, quick, knowledge.prior, knowledge.prior[:1], published, SETS * self.jacobians, seed)
 
     def inverter(self, knowledge: Knowledge, *, seed: int, responses: Responses | None = None) -> Inverter:
         """For known records, without products; with these responses if they were prepared before."""
@@ -287,6 +311,9 @@ class Newton:
     def _training(self, knowledge: Knowledge, available: Records, seed: int) -> tuple[TrainingMap, Published]:
         """Training as the owner does it, in units of a defence's noise, and how the release is made of it."""
         trainer, secrets = as_descent(undefended(knowledge.trainer)), knowledge.facts.secrets
+        # drawn once: torch's own draws cannot be repeated while it differentiates
+        start = {name: value[0] for name, value in trainer.init(knowledge.net, [0], seed=0).items()}
+        trainer = replace(trainer, init=Given(start))
         known = knowledge.prior[:0] if knowledge.facts.known is None else knowledge.facts.known
         weights = TrainingMap(knowledge.net, trainer, known.to(trainer.computes_in(knowledge.net)), secrets)
         published = Published(knowledge.trainer, seed)

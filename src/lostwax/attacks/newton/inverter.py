@@ -40,6 +40,7 @@ class Inversion(NamedTuple):
     is_noise: bool = True  # False: the residual is small, but points to other records (tested if defended)
     has_effect: bool = True  # False: so would a record that training ignores (tested if not defended)
     double: Tensor | None = None  # (u,) other records that explain the release as well
+    trainer: Any = None  # the training that was found; None: it was known
 
     @property
     def predicted(self) -> float:
@@ -298,9 +299,9 @@ class Polisher:
     def _inversion(self, point: Point, likeliest: Posterior, rounding: float, jacobians: int) -> Inversion:
         coordinates = self.problem.coordinates
         k, d = self.problem.exact.secrets, self.problem.exact.numbers
-        squares, left_out = coordinates.directions.square(), self.left_out
-        of_unknowns = likeliest.variance @ squares + left_out, self.prior_variance @ squares + left_out
-        parts = (*of_unknowns, likeliest.moved.square() @ squares)
+        squared, left_out = coordinates.squared, self.left_out
+        of_unknowns = squared(likeliest.variance) + left_out, squared(self.prior_variance) + left_out
+        parts = (*of_unknowns, squared(likeliest.moved.square()))
         variance, prior, moved = (part.view(k, -1)[:, :d] for part in parts)
         size, pictures = coordinates(self.prior_mean).view(k, -1)[:, :d], self.problem.exact.known.x.ndim > 2
         sure = determined(variance + moved, prior + (CONSTANT * size).square(), pictures=pictures)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lostwax.attacks.least_squares import GameSearch, Point
 from lostwax.attacks.newton.training_map import POLISHING, Problem
-from lostwax.games import Records, Release
+from lostwax.games import Records
 from lostwax.learning.coordinates import flat
 from lostwax.learning.costs import DOUBLE
 from lostwax.seeds import generator
@@ -126,7 +126,8 @@ class AnswerCheck:
 
     def effect(self) -> float:
         """How far the answer moves the weights, by its gradients and by how far other records move them by theirs."""
-        weights = self.problem.exact.in_units(Release(self._models[-1]).flat())
+        z = self.problem.coordinates(torch.cat([self.point.a[None], self._near]))
+        weights = self.problem.exact(z, self.point.label.expand(len(z), -1)).double()
         pushed = self._differences(self._near)  # (COMPARED,)
         return float(self._slope.norm() * ((weights[1:] - weights[0]).norm(dim=1) / pushed).median())
 
@@ -199,9 +200,9 @@ class AnswerCheck:
 
     def _different(self, a: Tensor) -> Tensor:
         """Those of the records (s, r) that differ from the answer by more than a certificate leaves, in some number."""
-        directions = self.problem.coordinates.directions
-        variance = self.prior_variance @ directions.square() + self.left_out
-        off = ((a - self.point.a) @ directions).square()
+        coordinates = self.problem.coordinates
+        variance = coordinates.squared(self.prior_variance) + self.left_out
+        off = (coordinates(a) - coordinates(self.point.a)).square()
         if self.problem.exact.known.x.ndim > 2:  # the numbers of a picture have one unit
             return a[off.mean(1) > ANOTHER**2 * variance.mean()]
         return a[(off > ANOTHER**2 * variance.clamp_min(1e-30)).any(1)]

@@ -402,9 +402,11 @@ def descend(
     released: Tensor,
     jacobians: int,
     solved: Callable[[Point], bool] | None = None,
+    enough: float | None = None,
 ) -> TrainingSearch:
-    """From one point to where the release (1, p) is nearly explained, or to a point that is `solved`."""
-    linear, enough = problem.linear(point.a, point.label), FINISHED * float(released.norm())
+    """From one point to where the release (1, p) is nearly or `enough` explained, or to a point that is `solved`."""
+    linear = problem.linear(point.a, point.label)
+    enough = FINISHED * float(released.norm()) if enough is None else enough
     scale = float(linear.normal.diagonal().mean())
     search = TrainingSearch(point, linear, released[0], enough, fresh=True, damping=FIRST_DAMPING)
     if jacobians:

@@ -18,6 +18,7 @@ from lostwax.attacks.newton.bank import Classes, means_of
 from lostwax.attacks.newton.corners import Corners, corners
 from lostwax.attacks.newton.inverter import MANY, Inversion, Inverting
 from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem, descend, record_span
+from lostwax.attacks.newton.set_products import ProductPolisher, ProductSets
 from lostwax.attacks.newton.training_map import Problem, Published, TrainingMap
 from lostwax.games import Hints, Loss, Records, Release
 from lostwax.inits import trainable
@@ -164,15 +165,15 @@ class WholeSets(Inverting):
         if classes is not None and not classes <= set(torch.unique(self.prior.y).tolist()):
             raise ValueError("Newton: the hints give a secret a label that no prior record has. Add some to the prior.")
         if not released.isfinite().all():
-            return self._blind(labels)
+            return self.blind(labels)
         span = record_span(self.exact, release)
+        sets: SetProblem
         if span is None and self.exact.unknowns > MOST_NUMBERS:
-            raise ValueError(
-                f"Newton: the first layer does not show the space of the records, and {self.exact.unknowns} unknown "
-                "numbers are too many for its tables. Use a smaller training set."
-            )
-        sets = SetProblem.of(self.exact, self.quick, self.prior, release, span)
-        polisher = SetPolisher.of(sets, self.exact, self.published, self.jacobians)
+            sets = ProductSets.of_numbers(self.exact, self.quick, self.prior, release)
+            polisher: SetPolisher = ProductPolisher.of(sets, self.exact, self.published, self.jacobians)
+        else:
+            sets = SetProblem.of(self.exact, self.quick, self.prior, release, span)
+            polisher = SetPolisher.of(sets, self.exact, self.published, self.jacobians)
         shown_by_space = self._corners(sets)
         sure = shown_by_space.sure  # (f, r)
         nearly = self._nearly_shown(shown_by_space)
@@ -226,7 +227,7 @@ class WholeSets(Inverting):
             if other != before
         ]
 
-    def _blind(self, labels: Tensor | None) -> Inversion:
+    def blind(self, labels: Tensor | None) -> Inversion:
         """Class means, for a victim whose training diverged."""
         z, y, k = flat(self.prior), classes_of(self.prior.y), self.exact.secrets
         classes: Classes = (int(y.mode().values),) * k
@@ -261,8 +262,8 @@ class WholeSets(Inverting):
         if len(shown.sure) >= FOUND * self.exact.secrets:
             yield from self._completed(sets, shown, labels)
         if not self._nearly_shown(shown):
-            for classes in self._labellings(sets, labels):
-                for start in self._starts(sets, classes):
+            for classes in self.labellings(sets, labels):
+                for start in self.starts(sets, classes):
                     yield sets.problem.coordinates.of_records(start), classes
 
     def _completed(self, sets: SetProblem, shown: Corners, labels: Tensor | None) -> Iterator[tuple[Tensor, Classes]]:
@@ -302,7 +303,7 @@ class WholeSets(Inverting):
                     return
             yield soft.labelled(labels)
 
-    def _starts(self, sets: SetProblem, classes: Classes) -> Tensor:
+    def starts(self, sets: SetProblem, classes: Classes) -> Tensor:
         """(s, u) the means of the classes or of a few drawn records each, those whose models are closest first."""
         z, y = flat(sets.prior), classes_of(self.prior.y)
         random = generator(self.seed, "adversary", "sets")
@@ -315,7 +316,7 @@ class WholeSets(Inverting):
         label = torch.tensor(classes, device=z.device).expand(len(starts), -1)
         return starts[sets.distances(sets.problem.coordinates.of_records(starts), label).argsort()[:STARTS]]
 
-    def _labellings(self, sets: SetProblem, labels: Tensor | None) -> list[Classes]:
+    def labellings(self, sets: SetProblem, labels: Tensor | None) -> list[Classes]:
         """The labels, if given; else the likeliest.
 
         Labels change one at a time, while the last layers of models trained on class means come closer to the release;
@@ -337,7 +338,7 @@ class WholeSets(Inverting):
             here = closest
         raced = {}
         for classes in sorted(distances, key=distances.__getitem__)[:RACED]:
-            start = sets.problem.coordinates.of_records(self._starts(sets, classes)[0])
+            start = sets.problem.coordinates.of_records(self.starts(sets, classes)[0])
             raced[classes] = sets.descend(start, torch.tensor(classes, device=start.device), RACING).point.distance
         return sorted(raced, key=raced.__getitem__)[:LABELLINGS]
 

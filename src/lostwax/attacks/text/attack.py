@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from lostwax.attacks.text.response import SentenceResponse
-from lostwax.attacks.text.search import TokenSearch
+from lostwax.attacks.text.search import SentenceResponse, TokenSearch
 from lostwax.fields import at_least, check_fields
 from lostwax.games import AttackFacts, Cohort, Knowledge, Records
 from lostwax.games.protocols import accepted
@@ -51,24 +50,23 @@ class Tokens:
         check_fields(self, directions=at_least(1), starts=at_least(1), shortlist=at_least(2))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
-        known, secrets, given, _, access = knowledge.facts
+        facts = knowledge.facts
         if knowledge.prior.inputs.dtype != torch.int64 or knowledge.prior.inputs.ndim != 2:
             return "it searches sentences of token numbers (n, length) in int64. Use Newton for other records."
-        if known is None or secrets != 1:
+        if facts.known is None or facts.secrets != 1:
             return (
                 "it solves for one missing sentence and must know all others, but the adversary is "
                 f"{knowledge.threat!r:.60}. Use threat=Informed(known)."
             )
-        if given.parts is not None or given.candidates is not None:
+        if facts.given.parts is not None or facts.given.candidates is not None:
             return "it cannot use known parts or candidates. Use Refit for candidates."
-        if not access.all_weights:
+        if not facts.access.all_weights:
             return f"it compares all weights, but the adversary sees {knowledge.access!r}."
-        if (sentence := response_objection(knowledge.trainer, knowledge.net, len(known) + 1)) is not None:
+        if (sentence := response_objection(knowledge.trainer, knowledge.net, len(facts.known) + 1)) is not None:
             return sentence
         try:
             as_descent(knowledge.trainer)
-            table_of(knowledge.net, known.inputs[:1])
+            table_of(knowledge.net, facts.known.inputs[:1])
         except (TypeError, ValueError) as error:
             return str(error)
         return None
@@ -82,11 +80,9 @@ class Tokens:
         return MOVED if table.requires_grad else math.ceil(SPARE * sentences.shape[1] * table.shape[1])
 
     def facts(self) -> AttackFacts:
-        """Before Newton, which cannot search token numbers."""
         return AttackFacts(strength=72)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """A sweep for every direction, and some trainings per game."""
         directions = self._count(knowledge)
         trainings = SWEEP * directions + SAMPLE + TRIED * games
         return Cost(trainings * rate.training, float(DOUBLE * directions * 4 * rate.features))

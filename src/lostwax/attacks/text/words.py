@@ -131,7 +131,6 @@ class TunedWords:
     def __call__(
         self, base: Mapping[str, StoredRows], tuned: Mapping[str, StoredRows], *, silent: Sequence[int] | Tensor = ()
     ) -> WordList:
-        """The tokens of the vocabulary, ranked."""
         before, after = _table(base), _table(tuned)
         if before.shape[1] != after.shape[1]:
             raise ValueError(
@@ -231,7 +230,6 @@ class _Pair:
 
     @property
     def step(self) -> int:
-        """One of so many rows is in the sample."""
         return max(1, self.rows // SAMPLE)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
@@ -244,7 +242,6 @@ class _Pair:
 
     @property
     def sample(self) -> tuple[Tensor, Tensor]:
-        """The same of some rows."""
         shape = (len(range(0, self.rows, self.step)), self.before.shape[1])
         before, change = torch.empty(shape), torch.empty(shape)  # filled in place: views would keep all rows
         for part, *several in self.blocks():

@@ -1,7 +1,7 @@
 """Rebuild the one missing row of a table from the trees that were grown on it, or several.
 
 Beside its values, its label: what the known rows leave of the sums of labels in the nodes that it is in. And which
-parts of trees give cells exactly: the attack is repeated without nodes of few rows, and without the bins of histograms.
+setting gives cells exactly: the attack is repeated without the bins of histograms.
 """
 
 from __future__ import annotations
@@ -214,58 +214,25 @@ def _shares(tree: Tree) -> Floats:
 # where exact cells come from
 
 
-class ExactCells(NamedTuple):
-    """Shares of all cells that are exact, by what is used."""
-
-    everything: float
-    without_small_leaves: float  # splits with FEW_ROWS rows at least on both sides
-    without_bins: float  # nodes alone, without what is made of the values of all rows
-
-    def note(self, name: str) -> Note | None:
-        """For the report: the setting that most exact cells depend on; None if they do not depend on one."""
-        if self.everything == 0:
-            return None
-        by_leaves, by_bins = 1 - self.without_small_leaves / self.everything, 1 - self.without_bins / self.everything
-        if max(by_leaves, by_bins) < WORTH_A_NOTE:
-            return None
-        if by_bins >= by_leaves:
-            where, cure = "the bins of its histograms", "fewer bins (max_bins; max_bin or border_count)"
-        else:
-            where = f"nodes that split off fewer than {FEW_ROWS} rows"
-            cure = f"larger leaves (such as min_samples_leaf={FEW_ROWS}; min_child_weight in XGBoost)"
-        share = percent(max(by_leaves, by_bins))
-        text = f"{share} of the cells that {name} gives exactly come from {where}: {cure} reveal fewer of them."
-        return Note(text, Topic.EXACT_CELLS, name, cure=text)
-
-
-def exact_cells(fitted: Fitted, games: Tensor) -> ExactCells:
-    """The shares in the rows of `games`, each attacked with all other rows known."""
+def exact_cells_note(fitted: Fitted, games: Tensor) -> Note | None:
+    """For the report: the setting that exact cells depend on, bins if half of them are lost without; None: no cells."""
     if (forest := fitted.forest) is None:
-        raise ValueError(f"exact_cells: {fitted.name} has no trees.")
-    x = forest.cast(fitted.table.x.numpy())
-    large = replace(forest, trees=tuple(with_large_leaves(forest, tree, x, FEW_ROWS) for tree in forest.trees))
+        raise ValueError(f"exact_cells_note: {fitted.name} has no trees.")
 
     def share(part: Forest) -> float:
         bounds, _ = TreeConstraints().leave_one_out(replace(fitted, forest=part), games)
         return float((bounds.exact | bounds.missing).mean())
 
-    everything = share(forest)
-    has_bins = bool(forest.cuts or forest.quantiles)
-    without_bins = share(replace(forest, cuts=(), quantiles=())) if has_bins else everything
-    return ExactCells(everything, share(large), without_bins)
-
-
-def with_large_leaves(forest: Forest, tree: Tree, x: Floats, rows: int) -> Tree:
-    """The tree without splits that leave fewer than `rows` rows on one side, and without all below them.
-
-    If the tree's sample is not known, the rows of a node are all in its box.
-    """
-    counts = np.zeros(len(tree.feature), dtype=np.intp)
-    for level in descend(forest, tree, x):
-        counts += np.bincount(level.child, minlength=len(counts))
-    inner = np.flatnonzero(tree.feature != LEAF)
-    few = inner[np.minimum(counts[tree.left[inner]], counts[tree.right[inner]]) < rows]
-    feature, left, right = (part.copy() for part in (tree.feature, tree.left, tree.right))
-    feature[few], left[few], right[few] = LEAF, LEAF, LEAF
-    categories = {node: to_left for node, to_left in tree.categories.items() if feature[node] != LEAF}
-    return replace(tree, feature=feature, left=left, right=right, categories=categories)
+    smallest = min(float(tree.size[tree.feature == LEAF].min()) for tree in forest.trees)
+    if (everything := share(forest)) == 0:
+        return None
+    without_bins = share(replace(forest, cuts=(), quantiles=())) if forest.cuts or forest.quantiles else everything
+    if (by_bins := 1 - without_bins / everything) >= WORTH_A_NOTE:
+        cure = "fewer bins (max_bins; max_bin or border_count)"
+        come = f"{percent(by_bins)} of the cells that {fitted.name} gives exactly come from the bins of its histograms"
+    elif smallest < FEW_ROWS:
+        cure = f"larger leaves (such as min_samples_leaf={FEW_ROWS}; min_child_weight in XGBoost)"
+        come = f"{fitted.name} gives cells exactly, and its smallest leaf is of size {smallest:.3g}"
+    else:
+        return None
+    return Note(f"{come}: {cure} reveal fewer.", Topic.EXACT_CELLS, fitted.name, cure=cure)

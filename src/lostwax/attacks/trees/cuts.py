@@ -227,7 +227,6 @@ class Known(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many are known."""
         return len(self.ordered) - int(self.place[0, 0] < len(self.ordered))
 
     def at(self, number: Ints) -> Floats:

@@ -90,7 +90,6 @@ class Narrowing:
         self.codes = {column: possible.copy() for column, possible in bounds.codes.items()}
 
     def bounds(self) -> Bounds:
-        """What is left."""
         nothing = np.isposinf(self.low) | np.isneginf(self.high)  # beyond an infinite threshold are only missing values
         low, high = np.where(nothing, np.inf, self.low), np.where(nothing, -np.inf, self.high)
         return Bounds(low, high, self.maybe_missing, self.codes)

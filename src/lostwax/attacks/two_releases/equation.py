@@ -40,6 +40,7 @@ LABELS = 3  # that are solved for, the likeliest ones
 FEWEST_PUBLIC = 10
 UNLIKE = 100.0  # times the typical range of a column: pixels differ less
 TINY = 1e-24  # where no public row moves at all
+SURE = 1e-10  # of a cell's variance is left where it is known
 JITTER = 1e-5  # of the mean variance: what a few public rows never show may still occur
 
 
@@ -114,8 +115,8 @@ class _Prior(NamedTuple):
     high: Tensor  # (d,)
 
     @classmethod
-    def of(cls, public: PublicSample, classes: int | None) -> list[_Prior]:
-        """That of each class, with one covariance; a single one for targets."""
+    def of(cls, public: PublicSample, classes: int | None, known: Tensor | None = None) -> list[_Prior]:
+        """That of each class, with one covariance, given the cells that are known; a single one for targets."""
         x, group = public.first, torch.zeros(len(public.y), dtype=torch.long) if classes is None else public.y.long()
         counts = group.bincount(minlength=classes or 1).to(x)
         sums = torch.zeros(len(counts), x.shape[1]).to(x).index_add(0, group, x)
@@ -124,9 +125,21 @@ class _Prior(NamedTuple):
         covariance = _shrunken(away)
         diagonal = covariance.diagonal()
         covariance.diagonal().add_(1e-4 * diagonal[diagonal > 0].mean().nan_to_num(1.0))
-        precision, ends = torch.linalg.inv(covariance), (x.amin(0), x.amax(0))
-        chances = ((counts + 1) / (counts + 1).sum()).log().tolist()
-        return [cls(chance, mean, covariance, precision, *ends) for chance, mean in zip(chances, means, strict=True)]
+        chances, ends = ((counts + 1) / (counts + 1).sum()).log(), (x.amin(0), x.amax(0))
+        if known is not None:
+            seen = ~known.isnan()
+            gain = torch.linalg.solve(covariance[seen][:, seen], covariance[seen]).mT  # (d, s)
+            off = (known - means)[:, seen]  # (classes, s)
+            chances -= (torch.linalg.solve(covariance[seen][:, seen], off.mT).mT * off).sum(1) / 2
+            means, left = means + off @ gain.mT, SURE * covariance.diagonal()
+            covariance = covariance - gain @ covariance[seen]
+            covariance[seen] = covariance[:, seen] = 0.0
+            covariance.diagonal()[seen] = left[seen]
+        precision = torch.linalg.inv(covariance)
+        return [
+            cls(chance, mean, covariance, precision, *ends)
+            for chance, mean in zip(chances.tolist(), means, strict=True)
+        ]
 
 
 def solve_changed_row(
@@ -136,13 +149,13 @@ def solve_changed_row(
     rows: int,
     offset: tuple[Tensor, Tensor],
     *,
-    row: Tensor | None = None,
+    known: Tensor | None = None,
     noise: Tensor | None = None,
 ) -> ChangedRow:
     """The row that `first` was fitted on, with `rows` in all, and `second` was not.
 
-    `offset` (slope, shift) is the second model's encoding as a function of the first's: second = slope first + shift. A
-    `row` (d,) that is known from elsewhere is only labelled. `noise` (c, D) is the variance that solvers leave.
+    `offset` (slope, shift) is the second model's encoding as a function of the first's: second = slope first + shift.
+    `known` (d,) are cells known from elsewhere; NaN elsewhere. `noise` (c, D) is the variance that solvers leave.
     """
     span = public.first.amax(0) - public.first.amin(0)
     unit, typical = torch.ones_like(span), span[span > 0].median().nan_to_num(1.0)
@@ -152,23 +165,23 @@ def solve_changed_row(
     public, offset = public._replace(first=public.first / unit), (offset[0] * unit, offset[1])
     noisy = _subtracted_equations(first, second, public, rows, offset, _pulled_back(first, public, rows))
     facts, extra = loss_facts(first.loss, len(first.weight)), torch.zeros_like(noisy.terms[0])
-    priors = _Prior.of(public, None if facts is None else facts.classes)
+    known = torch.full_like(unit, torch.nan) if known is None else known / unit
+    priors = _Prior.of(public, None if facts is None else facts.classes, None if known.isnan().all() else known)
     extra = extra if noise is None else (noise / _with_one(unit).square()).flatten()
-    if len(first.weight) == 1 and row is None:
+    if len(first.weight) == 1:
         solved = _by_one_output(first, noisy, priors, extra, public)
     else:
         problem = _Problem(first, noisy, priors, torch.linalg.inv(noisy.covariance(noisy.terms, extra)), public)
-        best = min(problem.solutions(None if row is None else row / unit), key=lambda solved: solved.objective)
-        deviation = torch.zeros_like(best.x) if row is not None else problem.deviations(best, extra)
-        x = best.x.clamp(priors[0].low, priors[0].high)
-        solved = ChangedRow(x, deviation, best.label, float(best.r.norm()))
-    return solved._replace(x=solved.x * unit, deviation=solved.deviation * unit)
+        best = min(problem.solutions(), key=lambda solved: solved.objective)
+        solved = ChangedRow(best.x, problem.deviations(best, extra), best.label, float(best.r.norm()))
+    x = solved.x.clamp(priors[0].low, priors[0].high).where(known.isnan(), known)
+    return solved._replace(x=x * unit, deviation=solved.deviation.where(known.isnan(), 0.0) * unit)
 
 
 def _by_one_output(
     model: Stationary, noisy: _Noisy, priors: Sequence[_Prior], extra: Tensor, public: PublicSample
 ) -> ChangedRow:
-    """The mean of the posterior, over both labels."""
+    """The mean of the posterior, over both labels; deviations as `_Problem.deviations` widens them."""
     away = noisy.terms - noisy.terms.mean(0)
     noise = _inflation(away) * noisy.covariance(noisy.terms, extra)
     wider, weight = _inflation(public.first - public.first.mean(0)), (model.weight / model.scale)[0]
@@ -193,7 +206,8 @@ def _by_one_output(
     variance = shares.to(means) @ (variances + (means - x).square())
     r = sum(float(share) * part.residual for share, part in zip(shares, each, strict=True))
     label = shares.argmax() if len(priors) > 1 else model.outputs(x[None])[0, 0] - r
-    return ChangedRow(x.clamp(priors[0].low, priors[0].high), variance.sqrt(), label, abs(float(r)))
+    variance = variance * (1 + len(x) / len(public.y))
+    return ChangedRow(x, variance.sqrt(), label, abs(float(r)))
 
 
 def first_order(first: Stationary, second: Stationary, public: Records, rows: int) -> tuple[Tensor, Tensor]:
@@ -290,31 +304,27 @@ class _Problem:
         residuals = model.loss.residual(model.outputs(public.first), public.y)
         self.spread = residuals.square().mean(0).clamp_min(1e-300)  # (c,) of r, where labels are numbers
 
-    def solutions(self, row: Tensor | None) -> Iterator[_Solved]:
+    def solutions(self) -> Iterator[_Solved]:
         """The best row for each of the likeliest labels; for targets, which are unknown numbers, one."""
         if self.classes is None:
-            yield self._descend(None, row)
+            yield self._descend(None)
             return
-        r = self.noisy.value[:, -1]
-        labels = r.argsort()[:LABELS].tolist() if row is None and len(r) > 1 else range(self.classes)
-        for label in labels:
-            yield self._descend(torch.tensor(label), row)
+        for label in self.noisy.value[:, -1].argsort()[:LABELS].tolist():
+            yield self._descend(torch.tensor(label))
 
-    def _descend(self, label: Tensor | None, row: Tensor | None) -> _Solved:
-        """Gauss-Newton with damping from the prior's mean; of a known row only r is sought."""
+    def _descend(self, label: Tensor | None) -> _Solved:
+        """Gauss-Newton with damping from the prior's mean."""
         prior = self.priors[0 if label is None else int(label)]
         d = len(prior.mean)
-        x = prior.mean.clone() if row is None else row
+        x = prior.mean.clone()
         r = self.noisy.value[:, -1].clone() if label is None else self._residual(x, label)
         point, damping = self._at(x, r, label), 1e-3
-        for _ in range(STEPS if row is None or label is None else 0):
-            slope = point.slope if row is None else point.slope[:, d:]
+        for _ in range(STEPS):
             error = (self.noisy.value - point.r[:, None] * _with_one(point.x)).flatten()
-            pulled = slope.mT @ self.precision
-            curvature, push = pulled @ slope, pulled @ error
-            if row is None:
-                curvature[:d, :d] += prior.precision
-                push[:d] -= prior.precision @ (point.x - prior.mean)
+            pulled = point.slope.mT @ self.precision
+            curvature, push = pulled @ point.slope, pulled @ error
+            curvature[:d, :d] += prior.precision
+            push[:d] -= prior.precision @ (point.x - prior.mean)
             if label is None:
                 curvature[-len(r) :, -len(r) :] += torch.diag(1 / self.spread)
                 push[-len(r) :] -= point.r / self.spread
@@ -324,7 +334,7 @@ class _Problem:
                 step = torch.linalg.solve(damped, push)
                 if float(push @ step) <= CONVERGED * abs(before):  # what it would gain
                     return point
-                x = point.x + step[:d] if row is None else point.x
+                x = point.x + step[:d]
                 r = point.r + step[-len(r) :] if label is None else self._residual(x, label)
                 candidate = self._at(x, r, label)
                 if candidate.objective < before:

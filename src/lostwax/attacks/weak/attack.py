@@ -38,7 +38,7 @@ from lostwax.learning.training import (
     unlearnable,
 )
 from lostwax.provenance import fingerprint
-from lostwax.shadows import Game
+from lostwax.shadows import Checkpoints, Game
 from lostwax.shadows.identity import describe, identity
 
 LEARNING = 0.6  # share of the time that goes into learning; the rest is for preparing and guessing
@@ -141,7 +141,6 @@ class WeakRecoNN:
             )
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
         prior = knowledge.prior
         if knowledge.facts.known is not None or not isinstance(knowledge.threat, Threat):
             return (
@@ -180,15 +179,12 @@ class WeakRecoNN:
         return unlearnable(self.decoder, self.terms, prior.x)
 
     def facts(self) -> AttackFacts:
-        """It learns for as long as it may."""
         return AttackFacts(strength=30, device=self.device, within=self.within, minutes=self.minutes)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """Its `minutes`, whatever the game."""
         return Cost(math.inf if self.minutes is None else 60 * self.minutes)
 
     def within(self, seconds: float) -> WeakRecoNN:
-        """The same attack with `minutes` short enough that all of it is done within these seconds."""
         if seconds == math.inf:
             return self
         minutes = LEARNING * seconds / 60
@@ -228,7 +224,6 @@ class WeakRecoNN:
         return TrainedOnHeads(knowledge.net, knowledge.access, classes, scale, reads, span, line, error, self)
 
     def _asked(self, knowledge: Knowledge) -> tuple[int, ...]:
-        """The classes to rebuild."""
         return dealt_classes(knowledge) if self.classes is None else self.classes
 
     def _architecture(self, net: nn.Module, access: Access) -> dict[str, object]:
@@ -250,14 +245,14 @@ class WeakRecoNN:
         """Fit the net in place, and measure its errors."""
         checkpoint = None
         if self.checkpoint is not None:
-            checkpoint = training.Checkpoint.of(self.checkpoint, self._owner(start, knowledge, seed))
+            checkpoint = Checkpoints(self.checkpoint).state(self._determined_by(start, knowledge, seed))
         training.train(start.reads, data, self, checkpoint, seed=seed)
         wrong, _ = training.errors(start.reads, data)  # (v, g)
         features = answer(start.reads.reader, data.unseen[0], HEADS_AT_A_TIME).flatten(0, 1)
         line = ErrorLine.fit(features, wrong.flatten())
         return start._replace(error_line=line, validation_error=float(wrong.mean()))
 
-    def _owner(self, start: TrainedOnHeads, knowledge: Knowledge, seed: int) -> dict[str, str]:
+    def _determined_by(self, start: TrainedOnHeads, knowledge: Knowledge, seed: int) -> dict[str, str]:
         """All that determines a training."""
         settings = replace(self, checkpoint=None, device=None, augment=None)
         return {

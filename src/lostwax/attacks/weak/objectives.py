@@ -34,7 +34,6 @@ class MeanError:
     """The mean (Maciazek and Allison 2025)."""
 
     def __call__(self, error: Tensor, chance: Tensor) -> Tensor:
-        """The loss."""
         return error.mean()
 
 
@@ -43,7 +42,6 @@ class LogError:
     """The mean log error, which rewards many close guesses rather than small errors of the others."""
 
     def __call__(self, error: Tensor, chance: Tensor) -> Tensor:
-        """The loss."""
         return (error + FLOOR).log().mean()
 
 
@@ -63,7 +61,6 @@ class BeatChance:
         check_fields(self, within=above(0), price=above(0))
 
     def __call__(self, error: Tensor, chance: Tensor) -> Tensor:
-        """The loss."""
         near, by_chance = (((1 - wrong / self.within) / EDGE).sigmoid().mean() for wrong in (error, chance))
         return PULL * LogError()(error, chance) - GAIN * (near - self.price * by_chance)
 

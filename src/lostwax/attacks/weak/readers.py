@@ -83,7 +83,6 @@ class SetReader:
         expect(self, "width", f"to be a multiple of heads={self.heads}", self.width % self.heads == 0)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """It needs whole rows, and classes."""
         if Neurons.of(knowledge.net) is None:
             return (
                 f"SetReader reads the neurons of a head, a sequence of linear layers, and the net is "
@@ -98,7 +97,6 @@ class SetReader:
         return _no_classes("SetReader", knowledge)
 
     def guesses(self, classes: tuple[int, ...]) -> tuple[int, ...]:
-        """One per class."""
         return classes
 
     def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
@@ -112,7 +110,6 @@ class SetReader:
         return not _of_class(net, classes)
 
     def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
-        """A transformer."""
         return Equivariant(tokens, numbers, classes, of_class=_of_class(net, classes), **asdict(self))
 
 
@@ -132,15 +129,12 @@ class ConditionalReader(_AllInARow):
     """All that is seen of a head in one row, and the class as a one-hot vector (Maciazek and Allison 2025, 3.1)."""
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """It needs classes."""
         return _no_classes("ConditionalReader", knowledge)
 
     def guesses(self, classes: tuple[int, ...]) -> tuple[int, ...]:
-        """One per class."""
         return classes
 
     def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
-        """The same numbers for every class."""
         return _BesideClasses(len(classes))
 
 
@@ -149,15 +143,12 @@ class FlatReader(_AllInARow):
     """All that is seen of a head in one row, for one guess of any class (Maciazek and Allison 2025, 3.2 point 3)."""
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """It reads every head."""
         return None
 
     def guesses(self, classes: tuple[int, ...]) -> tuple[int, ...]:
-        """One guess, of any class."""
         return ()
 
     def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
-        """The numbers unchanged."""
         return nn.Identity()
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,17 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lostwax import files
 from lostwax.attacks.weak.objectives import GuessTargets, mean_errors, nearest, of_other_heads, softmin
-from lostwax.files import read_checked, write_checked
 from lostwax.games import Game, Knowledge, Records, Release
 from lostwax.games.facts import hold_out_of
 from lostwax.learning.decoders import Span
 from lostwax.learning.shadow_tables import adversary_seed, finite_models
 from lostwax.learning.standardise import Standardise
-from lostwax.learning.training import Best, Criterion, answer, fit, part, torch_seed
+from lostwax.learning.training import Best, Criterion, answer, fit, resume, state_of, torch_seed
 from lostwax.progress import progress
 from lostwax.seeds import generator, seed_torch
+from lostwax.shadows.checkpoints import KeptState
 
 if TYPE_CHECKING:
     from lostwax.attacks.weak.attack import WeakRecoNN
@@ -102,7 +98,6 @@ def _rows(seen: Tensor, alike: bool) -> Tensor:
     return seen.flatten(0, 1) if alike else seen.flatten(1)
 
 
-STATE, OWNER = "state.safetensors", "belongs_to.json"
 LEG = 256  # steps between two validations, at most
 LEGS = 10  # validations at least
 WARMUP = 0.05  # share of the training in which the learning rate rises
@@ -115,54 +110,6 @@ SETS = 8  # training sets' worth of held-out records, at least, if half of the r
 FEWEST_SETS = 2  # at least: one set gives the chance error of the other
 
 
-class Checkpoint(NamedTuple):
-    """A folder with the state of one training, and a description of the training it belongs to."""
-
-    folder: Path
-
-    @classmethod
-    def of(cls, folder: str | Path, owner: Mapping[str, str]) -> Checkpoint:
-        """The checkpoint of this training, created if the folder has none; raises if it belongs to another."""
-        ours = files.named("WeakRecoNN", folder)
-        if (ours / OWNER).is_file():
-            try:
-                theirs = json.loads((ours / OWNER).read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise ValueError(
-                    f"WeakRecoNN: {ours / OWNER} is damaged ({error}), so its checkpoint cannot be used. Delete its "
-                    "folder."
-                ) from error
-            theirs = {str(name): str(value) for name, value in theirs.items()} if isinstance(theirs, dict) else {}
-            differ = [name for name in {**theirs, **owner} if theirs.get(name) != owner.get(name)]
-            if differ:
-                name = differ[0]
-                raise ValueError(
-                    f"WeakRecoNN: checkpoint={str(folder)!r} belongs to another training: its {name} is "
-                    f"{theirs.get(name)}, here it is {owner.get(name)}"
-                    f"{f' (and {len(differ) - 1} more differ)' if len(differ) > 1 else ''}. Name another folder, or "
-                    "delete that one."
-                )
-        else:
-            files.make_folder("WeakRecoNN", ours)
-            files.write(ours / OWNER, json.dumps(dict(owner), indent=1) + "\n", source="WeakRecoNN")
-        return cls(ours)
-
-    def read(self, device: torch.device) -> dict[str, Tensor] | None:
-        """The last state; None if there is none."""
-        path = self.folder / STATE
-        if not path.is_file():
-            return None
-        return read_checked("WeakRecoNN", path, str(device), cure="Delete its folder, and training starts again.")
-
-    def write(self, tensors: Mapping[str, Tensor]) -> None:
-        """Replace the state atomically; warn if it cannot be written."""
-        try:
-            write_checked(self.folder / STATE, tensors, source="WeakRecoNN")
-        except OSError as error:
-            message = f"{error} Training continues without this checkpoint; the next is tried later."
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
-
-
 class ReadAndDecode(nn.Module):
     """A reader and a decoder: (m, tokens, numbers) -> (m, guesses, ...)."""
 
@@ -171,7 +118,6 @@ class ReadAndDecode(nn.Module):
         self.reader, self.decoder = reader, decoder
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The decoder gets all guesses in one batch."""
         features: Tensor = self.reader(tokens)  # (m, g, features)
         answers: Tensor = self.decoder(features.flatten(0, 1))
         return answers.view(*features.shape[:2], *answers.shape[1:])
@@ -186,100 +132,73 @@ class TrainingData(NamedTuple):
     unit: float  # of the loss: 2 for bounded pixels, which the paper has in [-1, 1] and the decoder in [0, 1]
 
 
-@dataclass
-class _Training:
-    """A training, which a checkpoint resumes; its legs have fixed lengths and their own draws, and so are the same."""
-
-    net: ReadAndDecode
-    data: TrainingData
-    attack: WeakRecoNN
-    seed: int
-    optimiser: torch.optim.Optimizer
-    best: Best
-    step: int = 0
-    started: float = field(default_factory=time.perf_counter)
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self.started
-
-    def done(self, *, into: float = 0.0) -> float:
-        """The completed share of the steps or of the minutes, whichever is larger, `into` the current step."""
-        minutes = self.attack.minutes
-        by_time = 0.0 if minutes is None else self.seconds / (60 * minutes)
-        return max((self.step + into) / self.attack.steps, by_time)
-
-    def legs(self, checkpoint: Checkpoint | None, advance: Callable[[int], None]) -> Iterator[Iterator[Tensor]]:
-        """Legs until the steps or the minutes are over; state is saved after some of them, and after the last."""
-        criteria = [term.begin(self.data.unseen[1].flatten(0, 1)) for term in self.attack.terms]
-        run = torch.compile(self.net) if self.attack.compile else self.net
-        length, written = min(LEG, -(-self.attack.steps // LEGS)), time.perf_counter()
-        advance(self.step)
-        while self.done() < 1:
-            start = self.step
-            yield self._losses(range(start, min(start + length, self.attack.steps)), run, criteria)
-            advance(self.step - start)
-            if checkpoint is not None and (self.done() >= 1 or time.perf_counter() - written > SECONDS):
-                self.save(checkpoint)
-                written = time.perf_counter()
-
-    def _losses(self, steps: range, run: Callable[[Tensor], Tensor], criteria: Sequence[Criterion]) -> Iterator[Tensor]:
-        """One leg, or less if the minutes are over: the rate rises linearly, then falls as half a cosine."""
-        attack, device = self.attack, self.data.unseen[0].device
-        halved = torch.autocast(device.type, torch.bfloat16, enabled=attack.half and device.type == "cuda")
-        seed_torch(adversary_seed(self.seed, f"leg {steps.start}"))
-        for tokens, secrets in self.data.heads.batches(steps, attack.batch_size, attack.shadows):
-            if self.done() >= 1:
-                break
-            done = self.done(into=0.5)  # mid-step, so that the first rate does not depend on the clock
-            for group in self.optimiser.param_groups:
-                group["lr"] = attack.lr * min(done / WARMUP, 1.0) * (1 + math.cos(math.pi * done)) / 2
-            with halved:
-                answers = run(tokens)
-            yield loss_of(answers.to(secrets.dtype), secrets, self.data, criteria, attack)
-            self.step += 1
-
-    def save(self, to: Checkpoint) -> None:
-        """All that the next leg depends on."""
-        numbers = torch.tensor([self.step, self.seconds, self.best.error], dtype=torch.float64)
-        state = self.optimiser.state_dict()["state"]  # "3.exp_avg" is the fourth parameter's first moment
-        moments = {f"{number}.{name}": value for number, group in state.items() for name, value in group.items()}
-        groups = {"net": self.net.state_dict(), "kept": self.best.weights, "optimiser": moments}
-        tensors = {f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()}
-        to.write({**tensors, "numbers": numbers})
-
-    def resume(self, tensors: dict[str, Tensor]) -> None:
-        step, seconds, self.best.error = tensors["numbers"].tolist()
-        self.step, self.started, self.best.weights = int(step), time.perf_counter() - seconds, part(tensors, "kept.")
-        self.net.load_state_dict(part(tensors, "net."))
-        state: dict[int, dict[str, Tensor]] = {}
-        for path, value in part(tensors, "optimiser.").items():
-            number, name = path.split(".")
-            state.setdefault(int(number), {})[name] = value
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
-
-
 def train(
-    net: ReadAndDecode, data: TrainingData, attack: WeakRecoNN, checkpoint: Checkpoint | None, *, seed: int
+    net: ReadAndDecode, data: TrainingData, attack: WeakRecoNN, checkpoint: KeptState | None, *, seed: int
 ) -> None:
-    """Fit the net in place by AdamW, and keep the weights with the least loss on unseen heads."""
+    """Fit the net in place by AdamW, and keep the weights with the least loss on unseen heads.
+
+    The rate rises linearly, then falls as half a cosine, by the share of the steps or of the minutes that is over. Legs
+    have fixed lengths and their own draws, so that a training which a checkpoint resumes is the same.
+    """
 
     def validate() -> float:  # the objective of squared errors
         error, chance = (data.unit**2 * wrong for wrong in errors(net, data))  # (m, g) each
         return float(attack.aim(error, chance))
 
-    device = data.unseen[0].device
+    device, length = data.unseen[0].device, min(LEG, -(-attack.steps // LEGS))
     optimiser = torch.optim.AdamW(net.parameters(), lr=attack.lr, fused=device.type == "cuda")
-    training = _Training(net, data, attack, seed, optimiser, Best(net, validate))
-    if checkpoint is not None and (saved := checkpoint.read(device)) is not None:
-        training.resume(saved)
-    draws, one_shape = (
-        torch_seed(adversary_seed(seed, "terms"), device),
-        torch.backends.cudnn.flags(enabled=True, benchmark=True),
-    )
+    halved = torch.autocast(device.type, torch.bfloat16, enabled=attack.half and device.type == "cuda")
+    best, step = Best(net, validate), 0
+    started = written = time.perf_counter()
+    if checkpoint is not None and (tensors := checkpoint.read(str(device))) is not None:
+        steps_done, seconds, best.error = tensors["numbers"].tolist()
+        step, started = int(steps_done), time.perf_counter() - seconds
+        resume(net, optimiser, best, tensors)
+
+    def done(steps: float) -> float:
+        minutes = 0.0 if attack.minutes is None else (time.perf_counter() - started) / (60 * attack.minutes)
+        return max(steps / attack.steps, minutes)
+
+    def losses(steps: range) -> Iterator[Tensor]:
+        nonlocal step
+        seed_torch(adversary_seed(seed, f"leg {steps.start}"))
+        for tokens, secrets in data.heads.batches(steps, attack.batch_size, attack.shadows):
+            if done(step) >= 1:
+                break
+            share = done(step + 0.5)  # mid-step, so that the first rate does not depend on the clock
+            for group in optimiser.param_groups:
+                group["lr"] = attack.lr * min(share / WARMUP, 1.0) * (1 + math.cos(math.pi * share)) / 2
+            with halved:
+                answers = run(tokens)
+            yield loss_of(answers.to(secrets.dtype), secrets, data, criteria, attack)
+            step += 1
+
+    def legs() -> Iterator[Iterator[Tensor]]:
+        nonlocal written
+        advance(step)
+        while done(step) < 1:
+            start = step
+            yield losses(range(start, min(start + length, attack.steps)))
+            advance(step - start)
+            if checkpoint is not None and (done(step) >= 1 or time.perf_counter() - written > SECONDS):
+                numbers = torch.tensor([step, time.perf_counter() - started, best.error], dtype=torch.float64)
+                _write(checkpoint, {**state_of(net, optimiser, best), "numbers": numbers})
+                written = time.perf_counter()
+
+    draws = torch_seed(adversary_seed(seed, "terms"), device)
+    one_shape = torch.backends.cudnn.flags(enabled=True, benchmark=True)
     with progress("reconstructor steps", attack.steps) as advance, draws, one_shape:
-        fit(net, optimiser, training.legs(checkpoint, advance), best=training.best, clip=LARGEST_STEP)
+        criteria = [term.begin(data.unseen[1].flatten(0, 1)) for term in attack.terms]
+        run = torch.compile(net) if attack.compile else net
+        fit(net, optimiser, legs(), best=best, clip=LARGEST_STEP)
+
+
+def _write(checkpoint: KeptState, tensors: dict[str, Tensor]) -> None:
+    try:
+        checkpoint.write(tensors)
+    except OSError as error:
+        message = f"WeakRecoNN: {error} Training continues without this checkpoint; the next is tried later."
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def loss_of(

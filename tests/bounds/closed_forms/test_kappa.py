@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from lostwax.bounds import kappa_discrete, kappa_from_samples, log_kappa_ball, log_kappa_gaussian, log_kappa_pixels
+from lostwax.bounds import kappa_from_samples, log_kappa_ball, log_kappa_gaussian, log_kappa_pixels
 
 
 def euclidean(samples, centre):
@@ -42,10 +42,6 @@ def test_gaussian_prior_agrees_with_thirty_digits(eta, sigma, dimension):
         shape, x = mpmath.mpf(dimension) / 2, (mpmath.mpf(eta) / sigma) ** 2 / 2
         exact = mpmath.log(mpmath.gammainc(shape, 0, x, regularized=True))
     assert log_kappa_gaussian(eta, sigma, dimension) == pytest.approx(float(exact), rel=1e-11, abs=1e-13)
-
-
-def test_discrete_prior():
-    assert kappa_discrete([0.2, 0.5, 0.3]) == 0.5
 
 
 def test_pixels_count_the_choices():

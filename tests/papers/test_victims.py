@@ -1,10 +1,11 @@
 """VGG."""
 
-import pytest
 import torch
 from torch import nn
 
-from lostwax.nets import vgg11
+from of_papers import paper_lib
+
+vgg11 = paper_lib("victims").vgg11
 
 
 def test_the_base_model_of_s2():
@@ -27,9 +28,3 @@ def test_a_head_on_its_features_has_the_numbers_of_s2():
 
 def test_other_pictures():
     assert vgg11(10, channels=3, size=64)(torch.zeros(2, 3, 64, 64)).shape == (2, 10)
-
-
-@pytest.mark.parametrize("size", [28, 0])
-def test_sizes_that_cannot_be_halved_are_refused(size):
-    with pytest.raises(ValueError, match=rf"vgg11: expected a size that is a multiple of 8 pixels, got {size}\. Scale"):
-        vgg11(size=size)

@@ -1,61 +1,109 @@
-"""Ceilings from other privacy guarantees, and the epsilon of a training run."""
+"""Other bounds on the success of attacks, to compare with `lw.bound`: sampled, of given candidates, looser ones."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
 
 import numpy as np
 from scipy.special import entr, logsumexp
 
 from lostwax.bounds import checks
-from lostwax.bounds.ceiling import Ceiling
-from lostwax.bounds.closed_forms import bisect, closed_above, log, log_add
+from lostwax.bounds.ceiling import Array, Ceiling
+from lostwax.bounds.closed_forms import bisect, closed_above
 from lostwax.bounds.step_law import StepLaw
 
-ADJACENCY = "add or remove one record"
 
+def monte_carlo(
+    log_baseline: float,
+    noise_multiplier: float,
+    sample_rate: float,
+    steps: int,
+    *,
+    samples: int = 1_000_000,
+    confidence: float = 0.95,
+    repaired: bool = True,
+    seed: int = 0,
+) -> Ceiling:
+    """Estimate gamma of Poisson sampling from sampled likelihood ratios R = dmu/dnu under nu; not certified.
 
-@cache  # dp-accounting takes a second or more
-def epsilon_of(noise_multiplier: float, sample_rate: float, steps: int, delta: float, interval: float = 1e-4) -> float:
-    """The epsilon at this delta of T Poisson-sampled Gaussian steps, add-or-remove adjacency, rounded up.
-
-    `interval` is the width of dp-accounting's loss grid: coarser is faster and only raises epsilon.
+    Hayes et al. 2023, Algorithm 1, sums the top kappa N of N ratios, which is erratic: R has a heavy tail. Since
+    E_nu[R] = 1, the `repaired` form takes 1 minus the mean of the bottom (1 - kappa) N, which are bounded. Both limits
+    hold together with the given confidence, for either estimate.
     """
-    if noise_multiplier == 0:
-        return math.inf
-    full = _gaussian_epsilon(math.sqrt(steps) / noise_multiplier, delta)
-    if sample_rate == 1:
-        return full
-    from dp_accounting import dp_event
-    from dp_accounting.pld import PLDAccountant
-    from dp_accounting.privacy_accountant import NeighboringRelation
-    from dp_accounting.rdp import RdpAccountant
+    log_kappa = checks.log_baseline(log_baseline)
+    noise = checks.noise_multiplier(noise_multiplier)
+    rate, count = checks.sample_rate(sample_rate), checks.steps(steps)
+    number = checks.whole("samples", samples, "It is the number of sampled runs, like 1,000,000.", lowest=1000)
+    confidence = checks.probability("confidence", confidence, "It is the chance that both limits hold.")
+    kappa = math.exp(log_kappa)
+    if kappa * number < 10:
+        raise ValueError(
+            f"Expected at least 10 / baseline samples, got {number} for a baseline of {kappa:.3g}. "
+            "Sampling cannot see events this rare: use lostwax.bound, which is exact."
+        )
+    generator = np.random.default_rng(seed)
+    if rate == 1:
+        distance = math.sqrt(count) / noise
+        losses = distance * generator.standard_normal(number) - distance**2 / 2
+    else:
+        step = StepLaw(noise, rate)
+        losses = np.asarray(sum(step.loss(generator.standard_normal(number)) for _ in range(count)))
+    ratios = np.exp(np.minimum(losses, 700.0))
+    low, high = limits(ratios, kappa, (1 - confidence) / 3)
+    ordered = np.sort(ratios)
+    top = round(kappa * number)
+    value = 1 - ordered[:-top].sum() / number if repaired else ordered[-top:].sum() / number
+    method = f"Monte Carlo, {'bottom' if repaired else 'top'} ratios of {number}, limits at {confidence:g}"
+    estimate = min(1.0, max(kappa, float(value)))
+    return Ceiling(math.log(max(low, kappa)), math.log(min(high, 1.0)), log_kappa, method, False, estimate)
 
-    step = dp_event.PoissonSampledDpEvent(sample_rate, dp_event.GaussianDpEvent(noise_multiplier))
-    relation = NeighboringRelation.ADD_OR_REMOVE_ONE
-    loss = 1 / (2 * noise_multiplier**2)  # of a step that drew the record, mean
-    grid = PLDAccountant(relation, value_discretization_interval=interval * max(1.0, loss)).compose(step, steps)
-    epsilon = float(grid.get_epsilon(delta))
-    if epsilon == math.inf:  # delta is below the mass that the grid cuts off; Renyi DP cuts off none
-        epsilon = float(RdpAccountant(neighboring_relation=relation).compose(step, steps).get_epsilon(delta))
-    return min(full, epsilon)
+
+def limits(ratios: Array, kappa: float, failure: float) -> tuple[float, float]:
+    """Limits of gamma, each of three statements wrong with chance `failure`.
+
+    The first half of the ratios selects a level t, the second evaluates it, so that t does not depend on the second.
+    Upper: gamma <= E[(R - t)_+] + t kappa = 1 - E[min(R, t)] + t kappa.
+    Lower: the test R > t has power 1 - E[R; R <= t], and is diluted where its null probability exceeds kappa.
+    """
+    half = ratios.size // 2
+    level = max(float(np.quantile(ratios[:half], 1 - kappa)), sys.float_info.min)  # all may underflow
+    held_out = ratios[half:]
+    high = 1 - level * _mean_limit(np.minimum(held_out, level) / level, failure, -1) + level * kappa
+    size = _mean_limit((held_out > level).astype(float), failure, +1)
+    power = 1 - level * _mean_limit(np.where(held_out <= level, held_out, 0.0) / level, failure, +1)
+    return power * min(1.0, kappa / size), high
 
 
-def _gaussian_epsilon(mu: float, delta: float) -> float:
-    """Of one Gaussian step that a record moves by mu deviations (Balle and Wang 2018, Theorem 8)."""
-    from scipy.optimize import brentq
-    from scipy.special import log_ndtr, ndtr
+def _mean_limit(values: Array, failure: float, side: int) -> float:
+    """One-sided limit of the mean of values in [0, 1]: empirical Bernstein (Maurer and Pontil 2009, Theorem 4)."""
+    n, log_term = values.size, math.log(2 / failure)
+    spread = math.sqrt(2 * float(values.var(ddof=1)) * log_term / n) + 7 * log_term / (3 * (n - 1))
+    return min(1.0, max(0.0, float(values.mean()) + side * spread))
 
-    def excess(epsilon: float) -> float:
-        return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))) - delta
 
-    if excess(0.0) <= 0:
-        return 0.0
-    highest = mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))  # the first term alone is below delta: Phi's tail
-    return float(brentq(excess, 0.0, highest, xtol=1e-14 * highest, rtol=1e-12)) * (1 + 1e-9)
+def best_success(gram: Array, *, draws: int = 400, seed: int = 0) -> float:
+    """Success of the optimal attack among equally likely candidates, for full batches: a Monte Carlo mean over games.
+
+    `gram` (games, c, c) holds K_ij = sum_t <g_i, g_j> / (C sigma)^2 of the candidates' clipped gradients. The products
+    of the release with each candidate, y = K e_z + N(0, K), are a sufficient statistic for the secret z, and the
+    likeliest has the largest y_i - K_ii / 2. A ceiling (`bound`) only uses K_ii <= T / sigma^2, and is higher.
+    """
+    kernel = np.asarray(gram, float)
+    if kernel.ndim != 3 or kernel.shape[1] != kernel.shape[2] or kernel.shape[1] < 2:
+        raise ValueError(
+            f"Expected gram to hold a matrix (c, c) of two candidates or more for every game, got shape {kernel.shape}."
+        )
+    games, c = kernel.shape[:2]
+    random = np.random.default_rng(seed)
+    values, vectors = np.linalg.eigh(kernel)
+    root = vectors * np.sqrt(values.clip(min=0))[:, None]  # (games, c, c)  K = root root^T
+    z = random.integers(c, size=(games, draws))
+    noise = np.einsum("gij,gdj->gdi", root, random.standard_normal((games, draws, c)))
+    y = kernel[np.arange(games)[:, None], z] + noise  # (games, draws, c)
+    best = (y - np.einsum("gii->gi", kernel)[:, None] / 2).argmax(2)
+    return float((best == z).mean())
 
 
 def fano_advantage(prior: Sequence[float], noise_multiplier: float, squared_distance: float = 2.0) -> float:
@@ -80,24 +128,6 @@ def fano_advantage(prior: Sequence[float], noise_multiplier: float, squared_dist
     log_others, best = math.log(p.size - 1), float(p.max())
     error = bisect(0.0, 1 - 1 / p.size, lambda t: bool(entr(t) + entr(1 - t) + t * log_others < missing), 100).low
     return min(1.0, max(0.0, (1 - error - best) / (1 - best)))
-
-
-def from_dp(log_baseline: float, epsilon: float, delta: float = 0.0) -> Ceiling:
-    """Ceiling under (epsilon, delta)-DP (Balle et al. 2022, Corollary 3 for delta = 0).
-
-    The null is the mechanism run on a data set without the record: another one in its place (substitution, as in Balle
-    et al. 2022) or none (add or remove, as in Hayes et al. 2023). An event of null probability kappa has probability at
-    most exp(epsilon) kappa + delta; its complement at least exp(-epsilon) (1 - kappa - delta).
-    """
-    log_kappa = checks.log_baseline(log_baseline)
-    epsilon, delta = checks.privacy(epsilon, delta)
-    log_event = log_add(log_kappa + epsilon, log(delta))
-    log_complement = log_add(log(-math.expm1(-epsilon)), log_add(log_kappa, log(delta)) - epsilon)
-    # 1 - e^-eps (1 - kappa - delta) = (1 - e^-eps) + e^-eps (kappa + delta): positive terms
-    ceiling = closed_above(min(0.0, log_event, log_complement), log_kappa, "(epsilon, delta)-DP", epsilon)
-    if ceiling.log_upper == 0:
-        return replace(ceiling, log_slope=-math.inf)
-    return replace(ceiling, log_slope=epsilon if log_event < log_complement else -epsilon)
 
 
 def exact_reconstruction(candidates: int, epsilon: float) -> Ceiling:
@@ -160,22 +190,6 @@ def renyi_epsilons(noise_multiplier: float, sample_rate: float, steps: int, orde
     log_null = math.log(z[1] - z[0]) - z**2 / 2 - 0.5 * math.log(2 * math.pi)
     loss = StepLaw(noise, rate).loss(z)
     return [count * max(0.0, float(logsumexp(log_null + order * loss))) / (order - 1) for order in orders]
-
-
-def step_divergence(noise_multiplier: float, sample_rate: float) -> float:
-    """KL(mu || nu) = E_nu[R log R] of one Poisson-sampled Gaussian step, rounded up.
-
-    The trapezium rule errs by less than 1e-12 of a function that is this smooth; R log R + 1 - R has no negative parts
-    that could cancel.
-    """
-    noise, rate = checks.noise_multiplier(noise_multiplier), checks.sample_rate(sample_rate)
-    if rate == 1 or noise < 0.05:
-        return rate / (2 * noise**2)  # KL is convex
-    h = min(1.0, noise) / 20
-    z = np.arange(-12, 12 + 1 / noise, h)
-    loss = StepLaw(noise, rate).loss(z)
-    terms = np.exp(-(z**2) / 2) * (np.exp(loss) * loss - np.expm1(loss))
-    return float(terms.sum()) * h / math.sqrt(2 * math.pi) * (1 + 1e-9) + 1e-15
 
 
 def from_zcdp(log_baseline: float, rho: float) -> Ceiling:

@@ -6,7 +6,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 from scipy.stats import binom, norm
 
-from lostwax.bounds.inequalities import epsilon_of
+from lostwax.bounds.closed_forms import epsilon_of
 
 
 def test_epsilon_is_that_of_the_gaussian_mechanism():
