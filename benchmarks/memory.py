@@ -62,7 +62,9 @@ CASES = {
     "Refit": Case(Refit(), Refit(), hidden=32, games=100, prior=200, threat=MEMBERSHIP),
     "CalibratedLosses": Case(CalibratedLosses(models=64), CalibratedLosses(models=16), 32, 500, 600, MEMBERSHIP),
     # sizes and attacks by which no prediction was calibrated
-    "Refit, a larger net": Case(Refit(), Refit(), hidden=64, games=300, prior=200, threat={"candidates": 8}),
+    "KernelRidge, 1,500 shadow models of a middling net": Case(
+        lw.KernelRidge(), lw.KernelRidge(), hidden=16, games=400, prior=1_500
+    ),
     "CalibratedLosses, more models of a smaller net": Case(
         CalibratedLosses(models=200), CalibratedLosses(models=16), 8, 150, 500, {"candidates": 8}
     ),
