@@ -148,6 +148,8 @@ VALUES = {
     "Note",
     "Stationary",
     "ExitedError",
+    "Sampling",  # abstract: users inherit from it
+    "BoostedModel",  # abstract: the readers' own
 }  # what a function gets is checked
 
 
