@@ -61,6 +61,14 @@ CASES = {
     "Ensemble": Case(Ensemble(members=50, rounds=2), Ensemble(members=20, rounds=2), 16, 2, prior=200, side=16),
     "Refit": Case(Refit(), Refit(), hidden=32, games=100, prior=200, threat=MEMBERSHIP),
     "CalibratedLosses": Case(CalibratedLosses(models=64), CalibratedLosses(models=16), 32, 500, 600, MEMBERSHIP),
+    # sizes and attacks by which no prediction was calibrated
+    "Refit, a larger net": Case(Refit(), Refit(), hidden=64, games=300, prior=200, threat={"candidates": 8}),
+    "CalibratedLosses, more models of a smaller net": Case(
+        CalibratedLosses(models=200), CalibratedLosses(models=16), 8, 150, 500, {"candidates": 8}
+    ),
+    "RecoNN, 1,500 shadow models of a large net": Case(
+        lw.RecoNN(**RECONN), lw.RecoNN(**RECONN), hidden=48, games=100, prior=1_500
+    ),
 }
 
 

@@ -50,7 +50,7 @@ def audit_of(where, net=None):
         attack=lw.KernelRidge(shadows=20),
         prior=PRIOR,
         secrets=SECRETS,
-        games=150,
+        games=40,
     )
 
 

@@ -308,7 +308,7 @@ def scaled_table(seed, n=300):
     return X, ((X - X.mean(0)) / X.std(0) @ rng.normal(size=4) + rng.normal(size=n) > 0).astype(int)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_solver_is_no_defence_where_columns_differ_in_scale(seed):
     """Default lbfgs; the tight solver gives the rows away from the model as it is."""
     X, y = scaled_table(seed)
@@ -366,10 +366,9 @@ def test_columns_from_a_billionth_to_a_billion(kind, seed):
 @pytest.mark.parametrize(
     "model", [LinearRegression(), Ridge(1e-12), LinearRegression(fit_intercept=False)], ids=["ols", "ridge", "origin"]
 )
-@pytest.mark.parametrize("seed", range(2))
-def test_far_more_features_than_rows(model, seed):
+def test_far_more_features_than_rows(model):
     """No residual is left to divide by, but the weights point out of the span of the known rows."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     X, y = rng.normal(size=(10, 10_000)), rng.normal(size=10)
     audit = lw.audit(clone(model).fit(X, y), (X, y))
     one_number(audit)

@@ -302,6 +302,7 @@ ROWS = [scales, more_columns_than_rows, no_intercept, pipelines, duplicates, rar
 TARGETS = [targets, class_counts, partial_rows, arms]
 LEAKS = [*ROWS, *TARGETS]
 NOISE = [noise, twins, other_rows]
+DEAR = [rare_values, no_intercept]  # nets are trained; insiders who miss several rows play 30 games of each number
 
 
 def check_leak(problem, seed):
@@ -344,7 +345,7 @@ def alarms(problem, seeds):
 
 @pytest.mark.parametrize("problem", LEAKS, ids=lambda one: one.__name__)
 def test_no_leak_is_graded_not_found(problem):
-    grades = [check_leak(problem, seed) for seed in range(1 if problem is rare_values else 3)]  # it trains nets
+    grades = [check_leak(problem, seed) for seed in range(1 if problem in DEAR else 3)]
     assert any(leaks and (grade is Grade.EXACT or problem in TARGETS) for leaks, grade in grades)
 
 

@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+from functools import cache
 from typing import get_args
 
 import pytest
@@ -25,16 +26,19 @@ for os.environ["COLUMNS"] in sys.argv[2:]:
 """
 
 
+@cache
 def of_a_model():
     """Hidden by a solver that stopped early: there are reasons to give."""
     X, y = load_iris(return_X_y=True)
     return lw.audit(LogisticRegression(max_iter=1_000, tol=1e-2).fit(X, y), (X, y), games=40)
 
 
+@cache
 def of_pictures():
     return audited(Reads(noise=0.1), games=120)
 
 
+@cache
 def of_candidates():
     return audited(lw.attacks.NearestCandidate(Reads(noise=1.5)), threat=lw.Informed(KNOWN, candidates=8), games=60)
 

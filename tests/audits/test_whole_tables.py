@@ -214,7 +214,7 @@ FOREST = RandomForestClassifier(5, bootstrap=False, random_state=0).fit(X, Y)
             "GradientBoostingClassifier: .* Leave threat out",
         ),
         (RandomForestRegressor(2), "RandomForestRegressor: .* Leave threat out"),
-        (RandomForestClassifier(2, class_weight="balanced"), "class weights"),
+        (RandomForestClassifier(2, class_weight="balanced"), "class_weight"),
     ],
 )
 def test_other_models_are_refused_by_name(model, words):

@@ -14,11 +14,11 @@ LEAST = {  # trees with proof, trees that have the sums of the rebuilt rows, sha
     "diabetes_2": (100, 100, 0.87),
     "diabetes_1": (20, 100, 0.88),
     "diabetes_0": (14, 14, 0.7),
-    "stroke_0": (3, 3, 0.8),
-    "stroke_1": (1, 1, 0.8),
-    "stroke_2": (1, 1, 0.89),
-    "stroke_3": (1, 1, 0.89),
-    "stroke_4": (1, 1, 0.88),
+    "stroke_0": (3, 3, 0.7),
+    "stroke_1": (1, 1, 0.75),
+    "stroke_2": (1, 1, 0.85),
+    "stroke_3": (1, 1, 0.85),
+    "stroke_4": (1, 1, 0.85),
 }
 
 

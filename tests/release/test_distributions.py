@@ -14,6 +14,7 @@ from zipfile import ZipFile
 import pytest
 
 import lostwax
+from links import dead_links
 from release.conftest import build
 
 SOURCE = Path(lostwax.__file__).parent
@@ -99,7 +100,11 @@ def test_the_tests_of_the_source_distribution_find_the_files_they_read(built, tm
     with tarfile.open(built.source) as archive:
         archive.extractall(tmp_path, filter="data")
     asked = ("--collect-only", "-qq", "-n", "0", "-p", "no:cacheprovider", "tests/bounds", "tests/test_docs.py")
-    run(sys.executable, "-m", "pytest", *asked, cwd=tmp_path / f"lostwax-{lostwax.__version__}")
+    folder = tmp_path / f"lostwax-{lostwax.__version__}"
+    run(sys.executable, "-m", "pytest", *asked, cwd=folder)
+    # the project has no public address, so that links are relative: they lead somewhere wherever it is unpacked
+    pages = [folder / "README.md", folder / "CONTRIBUTING.md", *(folder / "docs").rglob("*.md")]
+    assert [link for page in pages for link in dead_links(page)] == []
 
 
 def test_the_wheel_alone_loads_what_needs_nothing_else(built, tmp_path, root):

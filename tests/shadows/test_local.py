@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+import lostwax as lw
 from instances import instances
 from lostwax.games import Informed, Records
 from lostwax.inits import LeCunNormal
@@ -33,6 +34,32 @@ def test_chunks_are_whole_tiles_in_order_and_change_no_byte(chunk, sizes):
 def test_a_longer_run_begins_with_the_shorter_one():
     ((_, few),), ((_, many),) = shadows(None, models=8), shadows(None, models=16)
     assert torch.equal(few.flat(), many.flat()[:8])
+
+
+def on_threads(count, call):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        return call()
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_cut_tile_and_other_threads_agree_to_rounding_and_all_else_bit_for_bit():
+    """As docs/sharp_edges.md says."""
+    known, prior = lw.records.digits().split(60, 40, seed=0)
+    net, trainer = mlp(64, 16, 10), GD(lr=0.1, steps=10, init=LeCunNormal(), tile=8)
+
+    def trained(models, chunk=None):
+        chunks = Local(chunk)(trainer, net, Informed(known), prior, models=models, seed=0)
+        return torch.cat([release.flat() for _, release in chunks])
+
+    whole, cut = trained(16), trained(9)
+    assert torch.equal(cut[:8], whole[:8])
+    torch.testing.assert_close(cut[8], whole[8], rtol=1e-5, atol=2e-6)
+    one, two = (on_threads(count, lambda: trained(16)) for count in (1, 2))
+    assert torch.equal(on_threads(2, lambda: trained(16, 8)), two)
+    torch.testing.assert_close(one, two, rtol=1e-5, atol=2e-6)
 
 
 @dataclass(frozen=True)

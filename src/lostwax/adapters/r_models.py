@@ -75,6 +75,10 @@ def released(model: RModel, data: Any, sample_weight: Any = None) -> ReleasedTab
         reader.publish_categories(name, start, listed)
     _read_file(model, name, Records(x[:, used], labels), place, reader, x.shape[1])
     path = held_labels(model.contents, labels) or held_labels(dict(_sums_of_residuals(model.contents)), labels)
+    members = model.value.items() if terms is None and isinstance(model.value, dict) else ()
+    of_each_row = [each for each, member in members if isinstance(member, np.ndarray) and len(member) == len(x)]
+    if of_each_row:
+        reader.unread.append(f"{name}'s {', '.join(of_each_row)} hold a number for each row, and were not attacked.")
     every_label = None if path is None else f"{name}'s {path} holds the labels of all rows in their order."
     return reader.released(name, Records(x[:, used], labels), classes=classes, held_labels=every_label)
 

@@ -187,6 +187,7 @@ class EnsembleInverter(NamedTuple):
     polish: Inverter | None  # Newton's last steps, where it is applicable
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        """Guess each model's secret; parts and labels in the hints are returned unchanged."""
         narrowed = self.invert(release, hints)
         device, records = release.flat().device, [self.record(game) for game in narrowed]
         x, y = (torch.stack(part).to(device) for part in zip(*((each.x, each.y) for each in records), strict=True))
@@ -206,6 +207,7 @@ class EnsembleInverter(NamedTuple):
         return [self._polished(game, self.polish, weights) for game, weights in pairs]
 
     def record(self, found: Narrowed) -> Records:
+        """(1, ...) the guess as a record like the prior's."""
         return self.simulator.records(found.estimate.unsqueeze(0), torch.full((1,), found.label))
 
     def _game(self, seen: Tensor, game: int, hints: Hints | None) -> Narrowed:

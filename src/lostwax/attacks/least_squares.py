@@ -186,9 +186,11 @@ class Dense(LeastSquares[S]):
 
     @property
     def bounds(self) -> tuple[Tensor, Tensor] | None:
+        """(r,) each, of the unknowns."""
         return None
 
     def candidates(self, searches: Sequence[S], dampings: Tensor) -> Tensor:
+        """(g, f, r) unknowns where steps with dampings (g, f) lead."""
         return torch.stack([search.point.a for search in searches]).unsqueeze(1) + self.steps(searches, dampings)
 
     def steps(self, searches: Sequence[S], dampings: Tensor) -> Tensor:

@@ -75,6 +75,7 @@ class ToMean:
         return None
 
     def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
+        """The mean, in float64."""
         return {name: value.double().mean(0) for name, value in release.params.items()}
 
 

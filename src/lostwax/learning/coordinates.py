@@ -84,6 +84,7 @@ class Coordinates(NamedTuple):
         return self.clamped((z - self.origin) @ self.directions.mT / torch.where(length > 0, length, 1.0))
 
     def clamped(self, a: Tensor) -> Tensor:
+        """(..., r) within the bounds."""
         return torch.minimum(torch.maximum(a, self.low), self.high)
 
 

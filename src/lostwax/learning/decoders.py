@@ -115,6 +115,7 @@ class MLPDecoder:
         check_fields(self, width=at_least(1), depth=at_least(0), input_noise=at_least(0), dropout=between(0, 1, "[)"))
 
     def build(self, features: int, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
+        """(m, features) -> (m, *shape); within [0, 1] where `bounded`."""
         layers: list[nn.Module] = [InputNoise(self.input_noise)]
         inputs = features
         for _ in range(self.depth):
@@ -141,6 +142,7 @@ class ResidualDecoder:
         check_fields(self, width=at_least(1))
 
     def build(self, features: int, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
+        """(m, features) -> (m, channels, height, width); within [0, 1] where `bounded`."""
         colours, height, width = _image_shape("ResidualDecoder", shape)
         doublings = max(1, (-(-max(height, width) // FIRST_SIDE) - 1).bit_length())
         side = FIRST_SIDE << doublings
@@ -181,6 +183,7 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, image: Tensor) -> Tensor:
+        """(m, inputs, s, s) -> (m, outputs, 2 s, 2 s)."""
         drawn: Tensor = self.changed(image) + self.kept(image)
         return drawn
 
@@ -204,6 +207,7 @@ class ConvDecoder:
         check_fields(self, channels=at_least(1), input_noise=at_least(0))
 
     def build(self, features: int, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
+        """(m, features) -> (m, channels, height, width); within [0, 1] where `bounded`."""
         colours, height, width = _image_shape("ConvDecoder", shape)
         times = STRIDE ** len(self.channels)
         small = (self.channels[0], -(-height // times), -(-width // times))  # rounded up
@@ -297,6 +301,7 @@ class RowDecoder:
         check_fields(self, sums=at_least(1), summary=at_least(1), width=at_least(1), input_noise=at_least(0))
 
     def build_from_rows(self, rows: SeenRows, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
+        """(m, features) -> (m, *shape); within [0, 1] where `bounded`."""
         pooled = self.sums * sum(layer.place.shape[1] for layer in rows.layers) + len(rows.others)
         return nn.Sequential(RowSums(rows, self), self.picture.build(pooled, shape, bounded=bounded))
 

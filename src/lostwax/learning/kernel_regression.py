@@ -161,6 +161,7 @@ class KernelFeatures(NamedTuple):
         return cls(standardise, Scale.of(features[:, : features.shape[1] - kept_given]), kept_given, dtype)
 
     def __call__(self, seen: Tensor, kernel: Kernel) -> Tensor:
+        """(m, features) -> (m, row)."""
         return kernel.rows(self.standardise(seen, self.dtype), self.given, self.scale)
 
 

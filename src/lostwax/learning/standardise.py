@@ -64,6 +64,7 @@ class Standardise:
         return Standardise(self.kept, mean, moving, self.features, math.sqrt(len(seen)))
 
     def __call__(self, seen: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+        """(m, features) -> (m, kept)."""
         self._check(seen)
         scaled = seen.new_empty(len(seen), len(self.kept), dtype=dtype)
         for start in range(0, len(self.kept), COLUMNS):

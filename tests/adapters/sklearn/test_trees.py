@@ -473,8 +473,8 @@ def test_what_is_not_read_is_named(small_table):
     for model, word in [
         (RandomForestRegressor(3).fit(x, y), "RandomForestRegressor"),
         (GradientBoostingClassifier(n_estimators=3).fit(x, y), "GradientBoostingClassifier"),
-        (RandomForestClassifier(3, bootstrap=False).fit(x, y, sample_weight=weights), "sample weights"),
-        (RandomForestClassifier(3, class_weight="balanced").fit(x, y), "class weights"),
+        (RandomForestClassifier(3, bootstrap=False).fit(x, y, sample_weight=weights), "sample_weight"),
+        (RandomForestClassifier(3, class_weight="balanced").fit(x, y), "class_weight"),
         (RandomForestClassifier(3).fit(x, np.c_[y, y]), "several labels"),
     ]:
         with pytest.raises(TypeError, match=word):

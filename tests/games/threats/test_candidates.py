@@ -109,23 +109,24 @@ def likeliest(pool, hints):
 
 
 @pytest.mark.parametrize("label_known", [False, True])
-@pytest.mark.parametrize("rule", [most_frequent, odd_label, likeliest], ids=lambda rule: rule.__name__)
-def test_no_blind_rule_wins_more_often_than_the_stated_chance(rule, label_known):
+def test_no_blind_rule_wins_more_often_than_the_stated_chance(label_known):
     """Copies in the pool make some candidates likelier; one game a seed, so that games are independent."""
     threat = lw.Informed(KNOWN, candidates=4, label_known=label_known)
-    won, stated = [], []
+    won, stated = {rule: [] for rule in (most_frequent, odd_label, likeliest)}, []
     for seed in range(600):
         cohort = threat.deal(COPIED, 1, seed=seed)
         hints = threat.hints(cohort, COPIED, seed=seed)
-        named = rule(COPIED, hints)
-        won.append(bool(places(cohort, hints)[0, named[0]]))
+        right = places(cohort, hints)[0]
+        for rule, wins in won.items():
+            wins.append(bool(right[rule(COPIED, hints)[0]]))
         stated.append(chance(hints))
-    gain = torch.tensor(won).double() - torch.tensor(stated)
-    error = float(gain.std()) / len(gain) ** 0.5
-    assert float(gain.mean()) < 3 * error
-    if rule is likeliest:  # and the stated chance is what the best of them reaches
-        assert float(gain.mean()) > -3 * error
-        assert sum(won) > 0.35 * len(won)
+    for rule, wins in won.items():
+        gain = torch.tensor(wins).double() - torch.tensor(stated)
+        error = float(gain.std()) / len(gain) ** 0.5
+        assert float(gain.mean()) < 3 * error, rule
+        if rule is likeliest:  # and the stated chance is what the best of them reaches
+            assert float(gain.mean()) > -3 * error
+            assert sum(wins) > 0.35 * len(wins)
 
 
 def test_a_candidate_is_as_likely_as_it_is_frequent():

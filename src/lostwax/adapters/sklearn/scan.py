@@ -452,7 +452,9 @@ def _without_copies(stored: list[Stored]) -> Iterator[Stored]:
 
 
 def _floating(array: Array) -> Array:
-    return array if array.dtype.kind == "f" and array.dtype.itemsize <= 8 else array.astype(np.float64)
+    """Numbers in single or double precision, in an order in memory that torch takes."""
+    kind = array.dtype if array.dtype.kind == "f" and array.dtype.itemsize <= 8 else np.dtype(np.float64)
+    return np.require(array, kind, ["C", "W"])
 
 
 def _last(path: str) -> str:

@@ -164,6 +164,7 @@ class ClosedForm:
         return answer if isinstance(answer, str) else None
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
+        """Nothing to prepare; nothing is random."""
         answer = _admit(accepted(self, knowledge))
         assert not isinstance(answer, str)
         return answer

@@ -173,6 +173,7 @@ class Section:
         return self.axes.shape[1]
 
     def rows(self, c: Tensor) -> Tensor:
+        """(..., q) -> u (..., d)."""
         return self.origin + c @ self.axes.mT
 
     def coordinates(self, u: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ class NormalLaw(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor) -> NormalLaw:
+        """From records (n, ...) of classes (n,), in float64."""
         z = x.double().flatten(1)
         classes, place = torch.unique(y, return_inverse=True)
         count = torch.bincount(place).to(z).unsqueeze(1)
@@ -48,6 +49,7 @@ class NormalLaw(NamedTuple):
         return cls(classes, means.to(x), directions.to(x))
 
     def __call__(self, v: Tensor, y: Tensor) -> Tensor:
+        """(..., r) of classes (...) -> (..., u)."""
         return self.means[torch.searchsorted(self.classes, y)] + v @ self.directions
 
 
@@ -71,6 +73,7 @@ class Anywhere(NamedTuple):
         return v
 
     def confine(self, v: Tensor) -> None:
+        """Clamp v to its bounds, in place."""
         v.clamp_(self.low, self.high)
 
     def misfit(self, clipped: Tensor, rest: Tensor) -> Tensor:
@@ -243,6 +246,7 @@ class GradientInverter(NamedTuple):
         order: np.random.Generator,
         clipping: Callable[[History], History] = lambda some: some,
     ) -> None:
+        """Minimise by Adam, v in place."""
         steps, search = self.steps.trainer.steps, self.search
 
         def objective(v: Tensor, some: History, share: float) -> Tensor:

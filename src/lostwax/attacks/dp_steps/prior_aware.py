@@ -170,6 +170,7 @@ class PriorAware:
         return Cost(games * rate.training)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Chooser:
+        """Nothing to compute before the steps are known; nothing is random."""
         knowledge = accepted(self, knowledge)
         steps = PublishedSteps.of(knowledge, subtract_known=self.subtract_known)
         return Chooser(knowledge.net, steps, self.score)

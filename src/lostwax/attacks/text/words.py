@@ -109,6 +109,7 @@ class WordList:
 
     @property
     def words(self) -> Tensor:
+        """(listed,) the tokens of the list."""
         return self.order[: self.listed]
 
 

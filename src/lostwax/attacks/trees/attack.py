@@ -43,6 +43,7 @@ class MissingLabels(NamedTuple):
 
     @property
     def known(self) -> Bools:
+        """(g,) which are known at all."""
         return np.isfinite(self.error)
 
 

@@ -242,6 +242,7 @@ class WeakRecoNN:
         return reads.to(memory_format=torch.channels_last) if span.shift.is_cuda else reads  # faster on tensor cores
 
     def _trained(self, start: TrainedOnHeads, knowledge: Knowledge, data: TrainingData, seed: int) -> TrainedOnHeads:
+        """Fit the net in place, and measure its errors."""
         checkpoint = None
         if self.checkpoint is not None:
             checkpoint = Checkpoints(self.checkpoint).state(self._determined_by(start, knowledge, seed))

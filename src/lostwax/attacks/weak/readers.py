@@ -100,6 +100,7 @@ class SetReader:
         return classes
 
     def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
+        """(m, neurons, numbers)."""
         neurons = Neurons.of(net)
         assert neurons is not None  # else there was an objection
         return neurons.tokens(release)

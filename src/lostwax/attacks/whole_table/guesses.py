@@ -90,10 +90,9 @@ def _numbers(sums: BoostedSums, cuts: Floats, index: int, mean: float, deviation
     """Numbers between thresholds: whole ones, or the middles of parts."""
     known = [np.nan if end is None else float(end[index]) for end in (sums.low, sums.high)]
     edges = _edges(cuts, known, (mean - 2 * deviation, mean + 2 * deviation))
-    side = "right" if sums.strict else "left"
     if sums.values and (cuts == np.round(cuts)).all() and edges[-1] - edges[0] < MAX_WHOLE:
         points = np.arange(np.ceil(edges[0]), np.floor(edges[-1]) + 1)
-        code = np.searchsorted(cuts, points, side)
+        code = np.searchsorted(cuts, points, "right" if sums.strict else "left")
         if len(np.unique(code)) == len(cuts) + 1:
             return _Column(points, code, np.ones(len(points)))
     parts, size = (np.arange(PARTS) + 0.5) / PARTS, np.diff(edges)

@@ -197,5 +197,5 @@ def _pairs(first: Floats, wanted: Floats, slack: Floats) -> tuple[Ints, Ints] | 
         return None
     b = np.repeat(other, count)
     a = order[np.repeat(start - (np.cumsum(count) - count), count) + np.arange(pairs)]
-    agree: Bools = (np.abs(first[a] - wanted[b]) <= slack).all(1)
+    agree: Bools = np.asarray((np.abs(first[a] - wanted[b]) <= slack).all(1))
     return (a[agree], b[agree]) if np.count_nonzero(agree) <= MAX_LISTED else None
