@@ -5,12 +5,12 @@
 Convolutional and residual nets are trained from a public start on n records of a pool, drawn regardless of their
 classes; the adversary has 500 other records, knows the training except where the row says otherwise, and gets labels
 where it says so. A record is *exact* if `Newton` certifies its set, and *recognisable* if its guess has an SSIM above
-0.6 (the threshold of SimuDy, ICLR 2025) and is nearer than the nearest of the 500 records. Rows that start with `gpu`
-are ResNet-18 on CIFAR-10 (`--data`), for a GPU; the others take digits of 8 x 8 pixels, or
-of 4 x 4, and minutes on one core.
+0.6 and is nearer than the nearest of the 500 records. Rows that start with `gpu`
+are ResNet-18 on CIFAR-10 (`--data`), for a GPU; the others take digits of 8 x 8 or
+4 x 4 pixels, and minutes on one core.
 
 With `--keep`, each set is written to a file of its own when it is done, and is not played again. `--picture` draws
-originals, guesses and nearest records of the first set of each row that is asked for.
+originals, guesses and nearest records of the first set of digits of 8 x 8 pixels.
 """
 
 from __future__ import annotations
@@ -282,19 +282,17 @@ def rows_of(name: str, played: Sequence[Outcome]) -> list[Row]:
     return rows
 
 
-def draw(rows: Sequence[str], folder: Path, path: Path) -> None:
-    """Originals, guesses and nearest records of the first set of each row."""
-    shown = [(row, np.load(file)) for row in rows if (file := folder / f"{row}.0.npy").exists()]
-    figure = Figure(figsize=(6.4, 2.0 * len(shown)), dpi=120)
+def draw(row: str, folder: Path, path: Path) -> None:
+    """Originals, guesses and nearest records of the first set of a row."""
+    pictures = np.load(folder / f"{row}.0.npy")
+    figure = Figure(figsize=(1.2 * pictures.shape[1], 4.0), dpi=100)
     FigureCanvasAgg(figure)
-    grid = np.atleast_2d(figure.subplots(3 * len(shown), max(len(pictures[0]) for _, pictures in shown)))
-    for axes in grid.flat:
-        axes.axis("off")
-    for place, (row, pictures) in enumerate(shown):
-        for line, (words, records) in enumerate(zip(("original", "rebuilt", "nearest"), pictures, strict=True)):
-            for column, record in enumerate(records):
-                grid[3 * place + line, column].imshow(record.transpose(1, 2, 0).squeeze(), cmap="gray", vmin=0, vmax=1)
-            grid[3 * place + line, 0].set_title(f"{row}: {words}", fontsize=6, loc="left", pad=2)
+    grid = figure.subplots(3, pictures.shape[1])
+    for line, (words, records) in enumerate(zip(("original", "rebuilt", "nearest"), pictures, strict=True)):
+        for column, record in enumerate(records):
+            grid[line, column].imshow(record.transpose(1, 2, 0).squeeze(), cmap="gray", vmin=0, vmax=1)
+            grid[line, column].axis("off")
+        grid[line, 0].set_title(words, fontsize=8, loc="left", pad=2)
     figure.tight_layout()
     figure.savefig(path)
 
@@ -313,7 +311,7 @@ def main() -> None:
     for name, played in done.items():
         written = write(__file__, rows_of(name, played), options)
     if options.picture and options.keep is not None:
-        draw(options.rows, Path(options.keep), written.with_suffix(".png"))
+        draw("cnn2_digits", Path(options.keep), written.with_suffix(".png"))
 
 
 if __name__ == "__main__":

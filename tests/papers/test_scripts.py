@@ -85,6 +85,7 @@ RUNS = {
     "ensemble_relu": (f"{SIZES} --targets 2 --models 10 --rounds 2 --rows private_0.2_512", 8 + 1),
 }
 NO_DATA_RUNS = {  # the same for scripts that need no data
+    "deep_sets": ("--sets 0:1 --rows cnn2_order cnn2_private_start", 2 * 7),
     "s1_partly_informed": (
         "--digits --unknown 1 3 --records 60 --shadows 300 --targets 4 --checked 16 --directions 40",
         2 + 2 * 4,
@@ -163,6 +164,7 @@ SMALLER = {
 }
 # more than some seconds; of kkt, s2_table1, s2_dp, s3_attacks and whole_sets other tests below run a part
 SLOW = (
+    "deep_sets",
     "kkt",
     "newton_mnist",
     "s1_figure5",
