@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,8 +17,11 @@ import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 
 import lostwax as lw
-from lostwax.bounds.random_batches import balls_in_bins, limits
+from lostwax.bounds.random_batches import balls_in_bins
 from lostwax_dev.results import Row, parse, write_rows
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "papers"))
+from lib.other_bounds import limits
 
 SETTINGS = ((1.0, 100, 10, 0.1), (0.5, 1000, 1, 0.1))  # noise, steps per epoch, epochs, baseline
 RECORDS = 50_000  # of the data set; a batch holds RECORDS / steps per epoch

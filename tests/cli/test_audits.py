@@ -211,7 +211,7 @@ def test_all_attacks_within_minutes(recipe, capsys):
 def test_a_demo_has_a_folder(recipe, capsys):
     before = recipe.read_text()
     assert main(["demo", "--out", "recipe.py"]) == 2
-    assert "cannot be created: recipe.py is a file" in capsys.readouterr().err
+    assert "recipe.py is a file. Name another folder" in capsys.readouterr().err
     assert recipe.read_text() == before
 
 

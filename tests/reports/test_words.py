@@ -22,8 +22,8 @@ QUERIES = (
             "by_accident",
             Grade.EXACT,
             "alarm",
-            "Somebody who knows all but 2 rows can rebuild the missing ones from the model at its optimum; from 3 missing "
-            "rows on nothing was rebuilt.",
+            "Somebody who knows all but 2 rows can rebuild the missing ones from the model at its optimum; from 3 "
+            "missing rows on nothing was rebuilt.",
         ),
         ("one_game", Grade.EXACT, "alarm", QUERIES),
         (

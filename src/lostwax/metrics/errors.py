@@ -139,6 +139,9 @@ class LargestError(_Checked):
     better: Better = "lower"
     name: str = "largest error of a feature in standard deviations"
 
+    def facts(self) -> MetricFacts:
+        return MetricFacts(deviation=self.deviation)
+
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         varies = self.deviation > 0
         if not varies.any():
