@@ -176,3 +176,9 @@ def fitted_forest(model: Any) -> Fitted:
 def test_the_note_names_the_setting_that_exact_cells_depend_on(model, words):
     note = exact_cells_note(fitted_forest(model), GAMES)
     assert note is None if words is None else words in str(note)
+
+
+def test_a_forest_without_trees_has_no_such_note():
+    fitted = fitted_forest(HistGradientBoostingRegressor(max_iter=2, random_state=0))
+    empty = replace(fitted, forest=replace(fitted.forest, trees=()))
+    assert exact_cells_note(empty, GAMES) is None or "bins" in str(exact_cells_note(empty, GAMES))

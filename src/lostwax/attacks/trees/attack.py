@@ -6,6 +6,7 @@ setting gives cells exactly: the attack is repeated without the bins of histogra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -223,7 +224,8 @@ def exact_cells_note(fitted: Fitted, games: Tensor) -> Note | None:
         bounds, _ = TreeConstraints().leave_one_out(replace(fitted, forest=part), games)
         return float((bounds.exact | bounds.missing).mean())
 
-    smallest = min(float(tree.size[tree.feature == LEAF].min()) for tree in forest.trees)
+    leaves = [tree.size[tree.feature == LEAF] for tree in forest.trees]
+    smallest = min((float(sizes.min()) for sizes in leaves), default=math.inf)
     if (everything := share(forest)) == 0:
         return None
     without_bins = share(replace(forest, cuts=(), quantiles=())) if forest.cuts or forest.quantiles else everything
