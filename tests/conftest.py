@@ -47,7 +47,14 @@ def seeded():
     seed_all()
 
 
-ABOUT_INSIDERS = {"test_climb", "test_false_verdicts", "test_ladder", "test_random_problems", "test_same_results"}
+ABOUT_INSIDERS = {
+    "test_climb",
+    "test_false_verdicts",
+    "test_ladder",
+    "test_random_problems",
+    "test_same_results",
+    "test_who",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)

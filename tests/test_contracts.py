@@ -373,6 +373,8 @@ PARTS = {
     "EmbeddingSpace",  # of Newton
     "ProductSearch",  # of Newton
     "RangedProblem",  # of Newton
+    "AssumedSets",  # of Newton
+    "RatedMap",  # of Newton
     "SetSearch",  # of Newton
     "InBins",
     "InTurns",

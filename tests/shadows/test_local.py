@@ -51,7 +51,7 @@ def test_a_cut_tile_and_other_threads_agree_to_rounding_and_all_else_bit_for_bit
     net, trainer = mlp(64, 16, 10), GD(lr=0.1, steps=10, init=LeCunNormal(), tile=8)
 
     def trained(models, chunk=None):
-        chunks = Local(chunk)(trainer, net, Informed(known), prior, models=models, seed=0)
+        chunks = Local(chunk)(Game(net, trainer, Informed(known), prior, 0), models)
         return torch.cat([release.flat() for _, release in chunks])
 
     whole, cut = trained(16), trained(9)

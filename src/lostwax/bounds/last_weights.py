@@ -13,8 +13,9 @@ multiplier, and the smallest sum of squares is the number of full-batch steps, a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple, final
 
 import numpy as np
@@ -31,6 +32,7 @@ from lostwax.released import LastWeights
 ROUNDING = 1e-13  # relative, of a number of steps
 TRIED = 1_500  # numbers of steps, of which the best is taken
 NEAR = (0.4, 0.63, 1.0, 1.6, 2.5)  # times the likeliest number are tried too
+COARSE = 0.03  # relative width at which these are compared
 SHARES = np.geomspace(1e-3, 0.5, 200)[:, None]  # of the noise's variance that hides the steps before
 
 
@@ -217,16 +219,23 @@ class OnlyLast(Sampling):
         draws = self._draws(steps)
         if draws is None:
             return self.ceiling(log_kappa, noise, steps, tolerance)
-        every = replace(self.batches.curves[0](log_kappa, noise, steps, tolerance), log_lower=log_kappa)
-        ceilings = [every]
-        for last in remembered(self.released, draws, noise, steps):
+
+        def of_all_steps(tolerance: float) -> Ceiling:
+            return replace(self.batches.curves[0](log_kappa, noise, steps, tolerance), log_lower=log_kappa)
+
+        def of_last(last: Remembered, tolerance: float) -> Ceiling:
             drawn = subsampled(log_kappa, last.noise, draws.rate, last.steps, tolerance)
             # An event gains at most this by the draws of the last steps, and then at most that by the shifts.
             upper = gaussian(drawn.log_upper, 1 / last.shift) if drawn.log_upper < 0 else drawn
             slope = (drawn.log_slope or 0.0) + (upper.log_slope or 0.0 if upper is not drawn else 0.0)
             method = f"last weights of convex losses: the last {last.steps:,} steps, and a shift of {last.shift:.2g}"
-            ceilings.append(Ceiling(log_kappa, upper.log_upper, log_kappa, method, log_slope=slope))
-        return min(ceilings, key=lambda ceiling: ceiling.log_upper)
+            return Ceiling(log_kappa, upper.log_upper, log_kappa, method, log_slope=slope)
+
+        ways: list[Callable[[float], Ceiling]] = [of_all_steps]
+        ways += [partial(of_last, last) for last in remembered(self.released, draws, noise, steps)]
+        ceilings = [way(max(tolerance, COARSE)) for way in ways]  # all valid; the lowest once more, finer
+        lowest = min(range(len(ways)), key=lambda number: ceilings[number].log_upper)
+        return min([*ceilings, ways[lowest](tolerance)], key=lambda ceiling: ceiling.log_upper)
 
     def information(self, noise: float, steps: int) -> float:
         """Kullback and Leibler's divergence only falls where less is seen."""
