@@ -373,8 +373,6 @@ PARTS = {
     "EmbeddingSpace",  # of Newton
     "ProductSearch",  # of Newton
     "RangedProblem",  # of Newton
-    "AssumedSets",  # of Newton
-    "RatedMap",  # of Newton
     "SetSearch",  # of Newton
     "InBins",
     "InTurns",
@@ -386,6 +384,7 @@ PARTS = {
     *("ErrorBars", "TrainingMap", "Problem", "Inverter", "Polisher", "WholeSets", "SetProblem", "MatrixFree"),
     *("BaseTrajectory", "SetPolisher", "AnswerCheck", "Mixed", "GameSearch", "AnnealedSearch"),
     *("Annealing", "ProductSearch", "SetSearch", "RangedProblem", "EmbeddingSpace"),
+    *("AssumedSets", "RatedMap", "Repeated", "RangedProducts", "ProductSets", "ProductPolisher"),
     *("Equations", "Grid", "CodedTree", "SentenceResponse", "TokenSearch"),
     *("Section", "Crowd", "WordList", "BoostedTable", "Knapsacks"),
     "TunedWords",  # of two files, without a game that others could play
