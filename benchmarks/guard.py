@@ -191,7 +191,7 @@ def store(device):
             Store(folder).simulate(game, models=models, engine=Local())
 
     def trained():
-        store_scales.read(Local(store_scales.TILE)(trainer, game.net, game.threat, prior, models=models, seed=0))
+        store_scales.read(Local(store_scales.TILE)(game, models))
 
     return Contest(Work(stored, models), Work(trained, models))
 

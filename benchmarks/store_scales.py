@@ -95,9 +95,7 @@ def measure(game, where, sizes):
     )
 
     alone = min(most, 50 * TILE)
-    _, processor, _ = cost(
-        lambda: read(Local(TILE)(game.trainer, game.net, game.threat, game.pool, models=alone, seed=0))
-    )
+    _, processor, _ = cost(lambda: read(Local(TILE)(game._replace(seed=0), alone)))
     share = 1 - 1e6 * processor / alone / costs[most]
     rows.append(Row("store share", "share of the cost that is the store's, not training's", share, seed=0))
 
